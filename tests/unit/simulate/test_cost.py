@@ -6,20 +6,21 @@ import gzip
 import json
 import math
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Op
-from suite.core.protocols import Chunk, CostModel
+from suite.core.op import FlushInterval, Kind, Op
+from suite.core.protocols import Chunk, CostModel, Schedule
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
 from suite.runner.store import Store
-from suite.schedule import OneFOneB
+from suite.schedule import ZBV, OneFOneB
 from suite.simulate.cost.measured import Fixed, Profiled, recorded
-from suite.simulate.worker import NetworkModel, simulate
-from tests.support.modelled import FREE, machine
+from suite.simulate.worker import simulate
+from tests.support.modelled import FREE, Drawn, network
 from tests.support.refusals import refused
 
 GRID = Grid(data=2, inter=2)  # ranks 0 and 1, 2 and 3
@@ -104,17 +105,20 @@ def test_a_missing_op_is_refused_by_name() -> None:
         Profiled.of([], GRID).compute(Op.parse("0F0"))
 
 
-@pytest.mark.parametrize("replica", [0, 1])
-def test_the_costs_of_a_simulated_trace_give_that_simulation_again(replica: int) -> None:
+@pytest.mark.parametrize(("schedule", "inter"), [(OneFOneB(), 3), (ZBV(), 2)])
+def test_the_costs_of_a_simulated_trace_give_that_simulation_again(schedule: Schedule, inter: int) -> None:
     """Law 6 on the virtual clock: no op's time is lost on the way, whatever number its first microbatch has."""
-    cost = Fixed([1.0, 2.0, 0.5], [2.0, 3.5, 1.25], message_bytes=30, step=0.25)
-    network = NetworkModel(lambda first, second: machine(between=machine().within).link(first, second))
-    grid, interval = Grid(data=2, inter=3), FlushInterval(12, 5, None, 3)
-    simulation = simulate(OneFOneB(), grid, interval, cost, network, symmetric=False, traced=True)
-    profile = Profiled.of(simulation.trace, grid, replica)
-    again = simulate(OneFOneB(), grid, FlushInterval(0, 5, None, 0), profile, network)
-    assert again.makespan == pytest.approx(simulation.makespan, rel=1e-12)
-    assert again.sent == simulation.sent
+    cost = Drawn(4, times=(0.5, 1.0, 2.0), sizes=(3, 5), chunks=[Chunk(0, 1.5)])
+    grid, interval = Grid(data=2, inter=inter), FlushInterval(12, 5, None, 3)
+    simulation = simulate(schedule, grid, interval, cost, network(0.0, 10.0), symmetric=False, traced=True)
+    for replica in (0, 1):
+        profile = Profiled.of(simulation.trace, grid, replica)
+        again = simulate(schedule, grid, FlushInterval(0, 5, None, 0), profile, network(0.0, 10.0))
+        assert again.makespan == pytest.approx(simulation.makespan, rel=1e-12)
+        assert again.sent == simulation.sent
+        assert set(profile.updates.values()) == {1.5}
+        whole = [cost.compute(Op(1, Kind.FORWARD, index)) for index in range(12, 17)]
+        assert profile.medians().compute(Op(1, Kind.FORWARD, 9)) == median(whole)
 
 
 # -- of a file ---------------------------------------------------------------------------------------------------------

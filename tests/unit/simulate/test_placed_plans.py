@@ -255,20 +255,3 @@ def test_stages_of_a_rank_count_with_their_own_bytes() -> None:
             held = [sum(a * b for a, b in zip(saved + owed, s.started + s.owed, strict=True)) for s in states]
             assert budget_of(ZBV(), 2, place.rank, flush(6), memories).held == max(held)
             assert 200 < max(held) <= 4 * 1000
-
-
-def test_budget_is_never_below_the_simulated_memory() -> None:
-    """At every moment of a run with random costs, the held bytes are at most those of the budget."""
-    for schedule in (ZB_H1, Staircase(split=True, lead=2), ZBV(), Staircase(2, split=True), MessageDrivenSplit()):
-        timeline = check(schedule, 3, flush(9), cost=lambda op: (7 * op.index + 3 * op.stage) % 4 + 0.5)
-        for place in timeline.places:
-            budget = budget_of(schedule, 3, place.rank, flush(9), [SMALL] * len(place.held_stages))
-            held = [100 * started + 30 * owed for started, owed in timeline.fronts(place.rank)]
-            assert max(held) <= (budget.held or 0)
-
-
-def test_message_between_stages_of_a_rank_does_not_wait() -> None:
-    for place in places(ZBV(), 4):
-        neighbours = [stage for stage in place.held_stages if stage and place.rank_of(stage - 1) != place.rank]
-        loud = [replace(SMALL, input=0 if stage in neighbours else 10**9) for stage in place.held_stages]
-        assert budget_of(ZBV(), 4, place.rank, flush(12), loud).waiting == 0

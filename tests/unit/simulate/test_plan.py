@@ -21,9 +21,8 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import MOMENTS, SimulationPlan, SystemModel
 from suite.simulate.layer_model import LayerPlan
 from suite.workload import Transformer
-from suite.workload.split import divide
 from tests.support.drawn import cells
-from tests.support.modelled import TINY, names, shape, simulated, system, systems
+from tests.support.modelled import TINY, shape, simulated, system, systems
 from tests.support.refusals import refused
 
 
@@ -64,14 +63,6 @@ def test_blocks_of_stages_by_hand(one: SimulationPlan, blocks: list[float]) -> N
     assert [(stage.embedding, stage.head) for stage in one.stages] == ends
 
 
-@pytest.mark.parametrize(("split", "inter"), cells(["even", "cost"], [1, 2, 3, 5, 7], n=3))
-def test_a_split_is_the_engines(split: str, inter: int) -> None:
-    model = Transformer(layers=7, hidden=8, heads=2, sequence=4, vocabulary=64)
-    stages = plan(inter, shape=model, split=split).stages
-    lengths = [len(part) for part in divide(model, inter, split)]
-    assert [one.blocks + one.embedding + one.head for one in stages] == lengths
-
-
 @pytest.mark.parametrize(
     ("one", "entries"),
     [
@@ -88,15 +79,6 @@ def test_a_split_is_the_engines(split: str, inter: int) -> None:
 def test_entries_by_hand(one: SimulationPlan, entries: list[int]) -> None:
     assert TINY.parameters == 160 + 4 * 872 + 16
     assert [one.entries(stage) for stage in range(len(entries))] == entries
-
-
-def test_all_stages_hold_the_model() -> None:
-    for name in (name for name in names("model") if name.startswith(("gpt3_", "gpt2_", "transformer_"))):
-        model = shape(name)
-        for inter in (1, 2, 4):
-            copies = model.head().tied if inter > 1 else 0
-            entries = sum(map(plan(inter, shape=model).entries, range(inter)))
-            assert entries == model.parameters + copies, (name, inter)
 
 
 OFFLOADED = system(layout=partial(offloaded, bucket=100))

@@ -10,11 +10,9 @@ import pytest
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
-from suite.core.protocols import Schedule
-from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule import OneFOneB
 from suite.simulate import search
 from suite.simulate.block_model import SimulationPlan
-from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.network.machine import Link
 from suite.simulate.search import (
     MICROBATCHES,
@@ -29,7 +27,7 @@ from suite.simulate.search import (
     run,
 )
 from suite.workload import Transformer
-from tests.support.drawn import cells, drawn
+from tests.support.drawn import drawn
 from tests.support.modelled import TINY, conf, efficiency, machine, shape, simulated, system
 from tests.support.refusals import refused
 
@@ -144,22 +142,6 @@ def test_the_estimate_is_near_what_is_simulated(model: str, name: str, grid: Gri
     plan = SimulationPlan(shape(model), simulated(name), grid, 2048, microbatch)
     for software in (SAMO, conf("efficiency", "usual")):
         assert 1 / NEAR < estimate(plan, SUMMIT, software) / run(plan, SUMMIT, software).makespan < NEAR
-
-
-@pytest.mark.parametrize(
-    ("schedule", "microbatches", "inter"), cells([OneFOneB(), MessageDriven()], [1, 2, 4, 16], [1, 2, 4], n=5)
-)
-def test_without_messages_the_estimate_of_equal_stages_is_the_pipelines(
-    schedule: Schedule, microbatches: int, inter: int
-) -> None:
-    """(m + S - 1) passes, but for the head, a hundredth of a block; and a step."""
-    headless, described = replace(TINY, vocabulary=1), system(schedule=schedule, activation_checkpointing="none")
-    plan = SimulationPlan(headless, described, Grid(inter=inter), microbatches, 1)
-    free = machine(within=Link(0.0, 1e30), between=Link(0.0, 1e30))
-    step = PlanCost(plan, free, efficiency()).step(min(1, inter - 1))
-    passes = (microbatches + inter - 1) * 3 * 6.656 * 4 / inter
-    assert estimate(plan, free, efficiency()) - step == pytest.approx(passes, rel=0.01)
-    assert max(run(plan, free, efficiency()).drained) == pytest.approx(passes, rel=0.02)
 
 
 FLAGS: dict[str, Any] = {"activation_checkpointing": "none", "device_initiated": True}

@@ -16,7 +16,6 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record, Source
 from suite.core.trace import BACKWARD, COMPRESS, FORWARD, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE, breakdown
-from suite.report.derive import shares
 from suite.report.load import read_store
 from suite.runner import interleave
 from suite.runner.progress import Progress
@@ -222,16 +221,6 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
         TIE: 2 * tied / stages if planned.system.tied_embeddings else 0.0,
     }
     assert {name: parts.get(name, 0.0) for name in expected} == pytest.approx(expected)
-
-
-def test_tensor_parallel_sums_are_named_where_they_cost_most(tmp_path: Path) -> None:
-    of = ("system=megatron_lm", "machine=perlmutter", "efficiency=usual")
-    record = measured(tmp_path, of=of, grid__tensor=8, grid__data=1)
-    seconds = values(record)
-    assert seconds["time_tensor_reduce"] > 0.2 * seconds["batch_time"]
-    assert any("lost to tensor-parallel all-reduce" in note for note in record.notes)
-    entry = read_store(tmp_path).entries[0]
-    assert shares(entry)["tensor_reduce"] == pytest.approx(seconds["time_tensor_reduce"])
 
 
 def test_predictions_and_copies_of_a_stream_are_booked_apart(tmp_path: Path) -> None:

@@ -5,30 +5,25 @@ The laws of whole schedules stand in tests/laws/test_simulated.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import pytest
 
-from suite.core.errors import IllegalSchedule, InvalidRequest
+from suite.core.errors import IllegalSchedule
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place, Program
 from suite.core.protocols import Chunk, Schedule
 from suite.core.trace import REDUCE, STEP, WAIT, Trace
 from suite.schedule import MessageDriven, OneFOneB
-from suite.schedule.check import check
-from suite.schedule.looped_bfs import LoopedBFS
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
-from suite.simulate.cost.measured import Fixed, Profiled
+from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.drawn import drawn
 from tests.support.modelled import FREE, Drawn, efficiency, machine, network
-from tests.support.refusals import refused
-from tests.support.schedules import SCHEDULES, Script, flush, serves
+from tests.support.schedules import SCHEDULES, Script, flush
 
 
 def spans_of(trace: Trace, rank: int) -> list[str]:
@@ -37,11 +32,6 @@ def spans_of(trace: Trace, rank: int) -> list[str]:
 
 def starts(found: Simulation) -> dict[str, float]:
     return {str(span.op): span.start for span in found.trace if span.category != WAIT}
-
-
-def without_updates(cost: Drawn | Fixed, factor: float = 1.0, stages: Sequence[int] = ()) -> Callable[[Op], float]:
-    """Seconds for the checker, `factor` times as long on `stages`."""
-    return lambda op: 0.0 if op.kind is Kind.UPDATE else cost.compute(op) * (factor if op.stage in stages else 1.0)
 
 
 TWO = Grid(inter=2)
@@ -143,40 +133,11 @@ def test_messages_of_two_chunks_queue_on_one_lane() -> None:
     assert [begun[op] for op in ("1F0", "3F0", "0F1", "3B0", "2B0", "1F1")] == [5.0, 9.0, 10.0, 11.0, 19.0, 19.0]
 
 
-def test_one_microbatch_crosses_every_link_twice() -> None:
-    """A microbatch alone: all passes one after the other, and a message wherever two ranks meet."""
-    for ranks in range(1, 6):
-        loop, fold = (3 * ranks - 1 if ranks > 1 else 0), 2 * (ranks - 1)
-        cases = ((Staircase(), ranks - 1), (Staircase(3), loop), (LoopedBFS(3), loop), (ZBV(split=False), fold))
-        for schedule, boundaries in cases:
-            found = simulate(schedule, Grid(inter=ranks), flush(1), Fixed(1.0, 2.0), network(0.25, 1e30))
-            assert found.makespan == found.stages * 3.0 + 2 * boundaries * 0.25, schedule
-
-
 def test_latency_costs_1f1b_more_than_zb_h2() -> None:
     """arXiv 2401.10241, Table 5: latencies add a round trip per p microbatches to 1F1B; here 0.2 of a pass."""
     for schedule, excess in ((Staircase(), 31.8), (SCHEDULES["zb_h1"], 12.6), (SCHEDULES["zb_h2"], 8.4)):
         makespan = simulate(schedule, Grid(inter=8), flush(24), Fixed(1.0, 2.0), network(0.2, 1e30)).makespan
         assert makespan - 72 == pytest.approx(excess)
-
-
-@pytest.mark.parametrize("name", drawn(SCHEDULES, n=6))
-def test_makespan_order_and_peak_equal_the_checker(name: str) -> None:
-    schedule = SCHEDULES[name]
-    for ranks in (1, 2, 3, 5, 8):
-        for interval in (flush(1), flush(3), flush(16), FlushInterval(5, 12, 6, 3)):
-            if not serves(schedule, ranks, min(interval.microbatches, interval.update_interval or 99)):
-                continue
-            cost = Drawn(100 * ranks + interval.microbatches)
-            timeline = check(schedule, ranks, interval, cost=without_updates(cost))
-            found = simulate(schedule, Grid(inter=ranks), interval, cost, FREE, traced=True)
-            assert (found.stages, found.makespan) == (timeline.stages, timeline.makespan)
-            assert tuple(found.peak) == timeline.peak
-            split = any(slot.op.kind is Kind.WEIGHT for slot in timeline.slots)
-            for rank in range(ranks):
-                spans = [s for s in found.trace if s.rank == rank and s.category not in (WAIT, REDUCE)]
-                assert tuple(span.op for span in spans) == timeline.order(rank)
-                assert found.fronts[rank] == (timeline.fronts(rank) if split else {(timeline.peak[rank], 0)})
 
 
 def test_links_are_those_of_the_ranks_that_hold_the_stages() -> None:
@@ -189,19 +150,6 @@ def test_links_are_those_of_the_ranks_that_hold_the_stages() -> None:
         links_seen = NetworkModel(lambda first, second, seen=seen: seen.append((first, second)) or Link(0.0, 1.0))
         simulate(schedule, grid, flush(1), Fixed(1.0, 2.0), links_seen)
         assert sorted(seen) == links
-
-
-def test_profile_of_a_run_has_a_cost_for_each_kind_and_rank() -> None:
-    grid, cost = Grid(data=2, inter=2), Drawn(4, times=(0.5, 1.0, 2.0), sizes=(3, 5), chunks=[Chunk(0, 1.5)])
-    found = simulate(ZBV(), grid, flush(4), cost, FREE, traced=True, symmetric=False)
-    profile = Profiled.of(found.trace, grid)
-    again = simulate(ZBV(), grid, flush(4), profile, FREE)
-    assert (again.makespan, again.sent, profile.updates) == (found.makespan, found.sent, {0: 1.5, 1: 1.5})
-    mids = profile.medians()
-    for kind in (Kind.FORWARD, Kind.INPUT, Kind.WEIGHT):
-        assert mids.compute(Op(1, kind, 9)) == median(cost.compute(Op(1, kind, index)) for index in range(4))
-    with refused(InvalidRequest, subject="no cost of 0B0"):
-        mids.compute(Op(0, Kind.BACKWARD, 0))
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
@@ -277,15 +225,12 @@ def test_rank_updates_once_for_all_its_stages() -> None:
 
 
 def test_an_update_waits_for_the_slowest_replica() -> None:
-    """Rank 1 takes three times as long; both step when it has come. In a V it holds two stages of replica 0."""
+    """Rank 1 takes three times as long; both step when it has come."""
     slow: dict[str, object] = {"symmetric": False, "slower": lambda rank, op: 3.0 if rank == 1 else 1.0}
     found = simulate(OneFOneB(), Grid(data=2), flush(2), chunked((10, 0.5)), rings(2), traced=True, **slow)
     assert (found.drained, found.finished) == ([12.0], [13.5])
     for rank in (0, 1):
         assert spans_of(found.trace, rank)[-2:] == ["reduce 0U0 12-13", "step 0U0 13-13.5"]
-    v = simulate(ZBV(), Grid(data=2, inter=2), flush(5), Drawn(2), FREE, **slow)
-    alone = [check(ZBV(), 2, flush(5), cost=without_updates(Drawn(2), factor, (1, 2))) for factor in (3.0, 1.0)]
-    assert v.makespan == max(timeline.makespan for timeline in alone)
 
 
 def test_the_peak_is_that_of_the_fullest_replica() -> None:
