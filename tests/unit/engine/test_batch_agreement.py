@@ -21,6 +21,7 @@ from suite.engine.digests import SAMPLE, content_of
 from tests.support.drawn import cells, generator
 from tests.support.waiting import patience
 
+DEADLINE = patience(20)  # measured once, as every measurement takes 10 ms
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
 TWO = Grid(inter=2)
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -85,7 +86,7 @@ def errors(grid: Grid, use: Callable[[Engine, int], Any], kind: Any = InvalidReq
             use(engine, world.rank)
         return str(caught.value)
 
-    return threads.run(grid.size, rank, deadline=patience(20))
+    return threads.run(grid.size, rank, deadline=DEADLINE)
 
 
 def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> str:
@@ -96,43 +97,30 @@ def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> 
 
 # -- numbers and contents ----------------------------------------------------------------------------------------
 
-SHORT = "rank {last}: 3 batches"
-ENDED = "rank {last} ran out after 3 batches"
-CONTENTS = "batch {number} has other contents on rank {last} than on rank 0"
-DIFFERENCES: list[tuple[str, str, list[int], str]] = [  # the other ranks have batches 0 to 4
-    *((call, kind, [0, 1, 2], SHORT) for call in ("train", "stream", "evaluate") for kind in ("list", "loader")),
-    ("train", "generator", [0, 1, 2], ENDED),
-    ("evaluate", "generator", [0, 1, 2], ENDED),
-    ("stream", "generator", [0, 1, 2], SHORT),
-    ("train", "longer", [0, 1, 2], ENDED),
-    ("evaluate", "longer", [0, 1, 2], ENDED),
-    ("train", "list, generator", [0, 1, 2], ENDED),
-    ("train", "generator, list", [0, 1, 2], ENDED),
-    ("train", "list", [], "rank {last}: 0 batches"),
-    ("train", "generator", [], "rank {last} ran out after 0 batches"),
-    # contents are compared at powers of two
-    *(
-        (call, kind, [0, 1, 2, 3, 4][:first] + [9] * (5 - first), CONTENTS.replace("{number}", f"{due}"))
-        for call, kind in (
-            ("train", "list"),
-            ("train", "generator"),
-            ("train_batch", "list"),
-            ("stream", "list"),
-            ("stream", "loader"),
-        )
-        for first, due in ((1, 2), (3, 4))
-    ),
+SHORT, ENDED = "rank {last}: 3 batches", "rank {last} ran out after 3 batches"
+CONTENTS = "has other contents on rank {last} than on rank 0"
+LENGTHS = [f"{call} {kind}" for call in ("train", "stream", "evaluate") for kind in ("list", "loader")]
+ITERATORS = ["train generator", "evaluate generator", "train longer", "evaluate longer"]
+COMPARED = ["train list", "train generator", "train_batch list", "stream list", "stream loader"]
+DIFFERENCES: list[tuple[str, list[int], str]] = [  # the other ranks have batches 0 to 4
+    *((how, [0, 1, 2], SHORT) for how in (*LENGTHS, "stream generator")),
+    *((how, [0, 1, 2], ENDED) for how in (*ITERATORS, "train list generator", "train generator list")),
+    ("train list", [], "rank {last}: 0 batches"),
+    ("train generator", [], "rank {last} ran out after 0 batches"),
+    *((how, [0, 9, 9, 9, 9], f"batch 2 {CONTENTS}") for how in COMPARED),  # contents are compared at powers of two
+    *((how, [0, 1, 2, 9, 9], f"batch 4 {CONTENTS}") for how in COMPARED),
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "numbers", "words"), DIFFERENCES)
-def test_differences_of_the_last_rank_are_named(call: str, kind: str, numbers: list[int], words: str) -> None:
-    grid = generator(call, kind, numbers).choice(GRIDS)
-    last = grid.size - 1
+@pytest.mark.parametrize(("how", "numbers", "words"), DIFFERENCES)
+def test_differences_of_the_last_rank_are_named(how: str, numbers: list[int], words: str) -> None:
+    """`how` is the call, and the kind of batches of the first ranks and of the last."""
+    grid = generator(how, numbers).choice(GRIDS)
+    last, (call, *kinds) = grid.size - 1, how.split()
 
     def use(engine: Engine, rank: int) -> None:
         data = [batch(number) for number in (numbers if rank == last else range(5))]
-        consume(engine, call, KINDS[kind.split(", ")[-1 if rank == last else 0]](data))
+        consume(engine, call, KINDS[kinds[-1 if rank == last else 0]](data))
 
     assert words.format(last=last) in common_error(grid, use, **streamed(call))
 
@@ -256,58 +244,58 @@ def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> d
         except RankError as error:
             messages[world.rank] = str(error)
 
-    threads.run(grid.size, rank, deadline=patience(20))
+    threads.run(grid.size, rank, deadline=DEADLINE)
     return messages
 
 
 @pytest.mark.parametrize(
-    ("grid", "counts", "closes"),
-    cells(GRIDS, [(3, 5), (5, 3), (3, 4), (2, 3), (0, 1)], [False, True], n=5, always=[(TWO, (0, 1), True)]),
+    ("grid", "counts", "how"),
+    cells(
+        GRIDS,
+        [(3, 5), (5, 3), (2, 3), (0, 1)],
+        ["ends", "closes", "leaves a loop"],
+        n=6,
+        always=[(TWO, (0, 1), "closes")],
+    ),
 )
-def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], closes: bool) -> None:
+def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], how: str) -> None:
     """Rank 0 trains counts[0] batches, the other ranks counts[1]."""
 
     def use(engine: Engine, rank: int) -> None:
-        consume(engine, "train_batch", batches(counts[rank > 0]))
-        if closes:
+        count = counts[rank > 0]
+        if how == "leaves a loop" and count:
+            losses = engine.train(batches(9))
+            assert len([next(losses) for _ in range(count)]) == count
+        else:
+            consume(engine, "train_batch", batches(count))
+        if how == "closes":
             engine.close()
 
     messages = ended_early(grid, use)
     fewest = min(counts)
     assert set(messages) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
-    early, how = "rank 0" if counts[0] < counts[1] else "rank ", "closed its engine" if closes else "ended"
+    early, end = "rank 0" if counts[0] < counts[1] else "rank ", "closed its engine" if how == "closes" else "ended"
     for text in messages.values():
         assert text.startswith(early)
-        assert f"has {how} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
+        assert f"has {end} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
 
 
-@pytest.mark.parametrize(
-    ("grid", "kind", "streams"), [(GRIDS[1], "list", False), (GRIDS[2], "generator", False), (TWO, "list", True)]
-)
-def test_error_names_rank_that_leaves_loop_early(grid: Grid, kind: str, streams: bool) -> None:
+@pytest.mark.parametrize("call", ["evaluate", "gradients", "save", "a stream"])
+def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
     def use(engine: Engine, rank: int) -> None:
-        for number, _ in enumerate(engine.train(KINDS[kind](batches(24 if streams else 6))), 1):
-            if rank == 0 and number == 3:
-                break
-
-    messages = ended_early(grid, use, **streamed("stream" if streams else ""))
-    assert set(messages) == set(range(1, grid.size))
-    where = "within a stream; this rank is at a stream" if streams else "after 3 batches; this rank is at batch 4"
-    assert all(f"rank 0 has ended {where}" in text for text in messages.values())
-
-
-def test_error_names_rank_that_ends_before_another_call(tmp_path: Path) -> None:
-    calls: dict[str, Any] = {"evaluate": [batch(0)], "gradients": batch(0), "save": tmp_path}
-    for call, argument in calls.items():
-
-        def use(engine: Engine, rank: int, call: str = call, argument: Any = argument) -> None:
+        if call == "a stream":
+            losses = engine.train(batches(24))
+            list(losses if rank else [next(losses)])
+        else:
             engine.train_batch(batch(0))
             if rank:
-                getattr(engine, call)(argument)
+                arguments: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
+                getattr(engine, call)(arguments.get(call, [batch(0)]))
 
-        messages = ended_early(Grid(data=2), use)
-        assert set(messages) == {1}
-        assert messages[1].startswith("rank 0 has ended after 1 batch; this rank is at ")
+    messages = ended_early(Grid(data=2), use, **streamed("stream" if call == "a stream" else ""))
+    assert set(messages) == {1}
+    where = "within a stream; this rank is at a stream" if call == "a stream" else "after 1 batch; this rank is at "
+    assert messages[1].startswith(f"rank 0 has ended {where}")
 
 
 def test_rank_may_end_first_after_same_calls() -> None:
@@ -431,5 +419,5 @@ def test_compare_batches_false_makes_no_reductions() -> None:
     def rank(world: threads.LoopbackWorld) -> float:
         return make_engine(Grid(data=2), world, compare_batches=False).train_batch(batch(world.rank))
 
-    first, second = threads.run(2, rank, deadline=patience(20))
+    first, second = threads.run(2, rank, deadline=DEADLINE)
     assert first == second

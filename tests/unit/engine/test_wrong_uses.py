@@ -20,6 +20,7 @@ from suite.core.errors import InvalidRequest, Unsupported
 from tests.support.drawn import drawn
 from tests.support.waiting import patience
 
+DEADLINE = patience(20)  # measured once, as every measurement takes 10 ms
 ONE, TWO = Grid(), Grid(inter=2)
 Batch = tuple[torch.Tensor, torch.Tensor]
 Mistake = Callable[[Grid], object]
@@ -224,7 +225,7 @@ def error_of(mistake: Mistake, grid: Grid) -> BaseException:
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    thread.join(patience(10))
+    thread.join(DEADLINE)
     assert errors, "no end" if thread.is_alive() else "no error"
     return errors[0]
 
