@@ -152,21 +152,17 @@ def test_answers_do_move_with_what_they_are_made_of() -> None:
 
     summit = [{**row, "gpus_per_node": 4, "gpu_memory_gigabyte": 80} for row in SETTINGS["machines"]]
     machines = {**SETTINGS, "machines": summit}
-    assert moved("axonn.table1.nodes.12b", settings=machines)
-    assert moved("axonn.sec5b.model_state_over_dram", settings=machines)
-    assert moved("samo.sec4b.lower_g_inter", settings=machines)
+    for name in ("axonn.table1.nodes.12b", "axonn.sec5b.model_state_over_dram", "samo.sec4b.lower_g_inter"):
+        assert moved(name, settings=machines)
     wider = {name: replace(shape, hidden=2 * shape.hidden) for name, shape in shapes().items()}
     for name in ("axonn.sec4a.message_size", "axonn.sec5b.model_state_per_gpu", "samo.sec3b.index_width"):
         assert moved(name, shapes=wider)
-    assert moved("samo.sec5b.sputnik_flops", shapes=wider)
-    smallest = "samo.table1.parameters.gpt3_xl"
-    assert moved("samo.sec6b.cnn_size_ratio", claims={**ALL, smallest: replace(ALL[smallest], value=1.4e9)})
-    batch = "samo.table1.batch_size.vgg_19"
-    others = {**ALL, batch: replace(ALL[batch], value=256.0)}
-    assert moved("samo.table1.batch_per_gpu", claims=others)
-    assert moved("samo.table1.batch_size.gpt3_xl", claims=others)
-    inter = "axonn.table2.12b.deepspeed_3d.g_inter"
-    assert moved("axonn.table2.g_data_over_deepspeed.12b", claims={**ALL, inter: replace(ALL[inter], value=4.0)})
+    for name, changed, value in (
+        ("samo.sec6b.cnn_size_ratio", "samo.table1.parameters.gpt3_xl", 1.4e9),
+        ("samo.table1.batch_per_gpu", "samo.table1.batch_size.vgg_19", 256.0),
+        ("axonn.table2.g_data_over_deepspeed.12b", "axonn.table2.12b.deepspeed_3d.g_inter", 4.0),
+    ):
+        assert moved(name, claims={**ALL, changed: replace(ALL[changed], value=value)})
 
 
 def test_row_that_disagrees_is_a_separate_case() -> None:

@@ -72,8 +72,9 @@ def test_every_published_value_is_there() -> None:
     assert Counter(claim.paper for claim in ALL) == counts
     assert len(BY_ID) == len(ALL)
     assert all(claim.id.startswith(f"{claim.paper}.") for claim in ALL)
-    analytic = Counter(claim.paper for claim in ALL if claim.reach == "analytic" and claim.answers)
-    assert (analytic["axonn"], analytic["samo"]) == (29, 34)
+    # without an answer: claims on published data, of published curves, or with a limit that says why
+    bare = {"axonn": 6, "samo": 5, "pipeoptim": 56, "sparse_gnn": 14, "schedules": 57}
+    assert Counter(claim.paper for claim in ALL if not claim.answers) == bare
 
 
 def test_every_claim_can_be_judged_as_it_is_meant() -> None:

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
-from suite.config.compose import resolve
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question, answer, answers_of_figure
-from suite.papers.common.figure_executor import FigureExecutor, find_figure
+from suite.papers.common.answer import Papers, Question, answer
+from suite.papers.common.figure_executor import find_figure
 from suite.papers.pipeoptim import counts, memory_account, printed_cells, systems
-from suite.papers.pipeoptim import counts as small_pipeoptim
-from suite.papers.pipeoptim import predictions as weights
 from suite.papers.pipeoptim import probes_drift as drifts
 from suite.papers.pipeoptim import probes_ranks as ranks
 from suite.papers.pipeoptim.probes import DEPTH, WatchedTraining, train_watched
@@ -68,14 +63,12 @@ def test_systems_are_read_from_their_configs() -> None:
         CONFIGURED("pipemare", 4)
 
 
-def test_passes_follow_the_configured_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_follow_the_configured_schedule() -> None:
     for function in (ranks.schedule, counts.schedule):
         cases = ours(function, system="pipeoptim")
         assert all(first == second for first, second in cases)
         assert len(cases) == 48  # places of 24 mini-batches in two kinds, on eight stages
     assert ours(ranks.naive) == [[place, place] for place in range(32)]
-    monkeypatch.setattr(systems, "configured", lambda name, stages: replace(CONFIGURED(name, stages), schedule=GPipe()))
-    assert any(first != second for first, second in ours(counts.schedule, system="pipeoptim"))
 
 
 BYTES = [{"D": 4, "rank": 0, "M": 256}, {"D": 4, "rank": 3, "M": 1024}, {"D": 8, "rank": 2, "M": 576}]
@@ -206,21 +199,14 @@ def test_the_memory_account_hands_out_its_batches() -> None:
 
 # -- pipeoptim's counted claims against hand counts
 
-CLAIMS = {claim.id: claim for claim in claims.load()}
+CLAIMS = published()
 COUNTED = {
     claim.id: row
     for claim in CLAIMS.values()
     for row in claim.answers
-    if row.function.startswith(f"{small_pipeoptim.__name__}.")
+    if row.function.startswith(f"{counts.__name__}.")
 }
 F, B = Kind.FORWARD, Kind.BACKWARD
-
-
-@cache
-def executor() -> FigureExecutor:
-    built = resolve(["executor=published", "executor.figure=pipeoptim_small"]).executor.build()
-    assert isinstance(built, FigureExecutor)
-    return built
 
 
 def counted(name: str) -> tuple[float, ...]:
@@ -230,9 +216,9 @@ def counted(name: str) -> tuple[float, ...]:
 
 
 def test_1f1b_definition_by_hand() -> None:
-    assert small_pipeoptim.by_definition(3, 1, 3) == [(F, 0), (F, 1), (B, 0), (F, 2), (B, 1), (B, 2)]
-    assert small_pipeoptim.by_definition(3, 2, 2) == [(F, 0), (B, 0), (F, 1), (B, 1)]
-    assert small_pipeoptim.by_definition(4, 0, 2) == [(F, 0), (F, 1), (B, 0), (B, 1)]
+    assert counts.by_definition(3, 1, 3) == [(F, 0), (F, 1), (B, 0), (F, 2), (B, 1), (B, 2)]
+    assert counts.by_definition(3, 2, 2) == [(F, 0), (B, 0), (F, 1), (B, 1)]
+    assert counts.by_definition(4, 0, 2) == [(F, 0), (F, 1), (B, 0), (B, 1)]
 
 
 def test_counts_by_hand() -> None:
@@ -241,7 +227,7 @@ def test_counts_by_hand() -> None:
     A mini-batch of GPipe takes 4 * 1 and 4 * 2 units, so the third ends at 36, and its last pass starts 2 earlier.
     Stages have 1024, 2304 and 576 bytes, the second of which is a last stage.
     """
-    units = 3 * (small_pipeoptim.EPOCH - 4) + 2 * 3 + 1  # from the last warm-up forward to the last of stage 0
+    units = 3 * (counts.EPOCH - 4) + 2 * 3 + 1  # from the last warm-up forward to the last of stage 0
     assert counted("sec2c.bubble_1f1b") == pytest.approx((100 * (2 + 4 + 6) / (4 * units),), rel=0.02)
     starts = counted("sec2c.gpipe_reduces_to_naive")
     assert (starts[:8], starts[-2:]) == ((0, 0, 1, 1, 2, 2, 3, 3), (34, 34))
@@ -254,7 +240,7 @@ def test_counts_by_hand() -> None:
     assert counted("sec3.last_stage_no_prediction") == (0,) * 4
     assert counted("table2.pipedream_2bw.staleness") == (0, 1) * 8
     # SpecTrain predicts s // 2 updates ahead of the backward pass of stage s, thus none on the first two
-    assert [small_pipeoptim.predictions(each) for each in small_pipeoptim.table("spectrain")] == [1, 1, 2, 2]
+    assert [counts.predictions(each) for each in counts.table("spectrain")] == [1, 1, 2, 2]
     assert counted("sec3b.predictions_per_minibatch.spectrain") == (1, 1, 2)
     assert counted("sec3b.predictions_per_minibatch.pipeoptim") == (1, 1, 1)
 
@@ -262,17 +248,17 @@ def test_counts_by_hand() -> None:
 @pytest.mark.parametrize("graph", ["recompute", "keep"])
 def test_versions_of_both_passes_on_two_stages(graph: str) -> None:
     """The first of two stages: a forward is one update late, and its backward, unless the graph is kept, reads anew."""
-    stale = small_pipeoptim.ledgers(Latest(graph), 2)[0]
-    ahead = small_pipeoptim.ledgers(Predict("inflight", graph), 2)[0]
-    pairs = small_pipeoptim.pairs(stale)
+    stale = counts.ledgers(Latest(graph), 2)[0]
+    ahead = counts.ledgers(Predict("inflight", graph), 2)[0]
+    pairs = counts.pairs(stale)
     assert len(pairs) > 2
     assert all(second.version - first.version == (graph == "recompute") for first, second in pairs)
-    assert len(small_pipeoptim.pairs(stale, steady=False)) == len(pairs) + 2
-    assert (small_pipeoptim.predictions(stale), small_pipeoptim.predictions(ahead)) == (0, 1)
+    assert len(counts.pairs(stale, steady=False)) == len(pairs) + 2
+    assert (counts.predictions(stale), counts.predictions(ahead)) == (0, 1)
 
 
 def test_figure_shows_ledgers_and_table_2() -> None:
-    copies, late, _, ahead = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)
+    copies, late, _, ahead = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)
     assert copies.ours == copies.paper
     assert copies.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
@@ -283,34 +269,10 @@ def test_figure_shows_ledgers_and_table_2() -> None:
 
 def test_figure_bytes_are_copies_of_stage_weights() -> None:
     """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
-    sizes = find_figure("pipeoptim_small")[1](executor().lab, CLAIMS)[2].ours
+    sizes = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)[2].ours
     once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]
     assert sum(once) == pytest.approx(4 * GNMT().parameters / 2**20)
     assert sizes["pipeoptim"] == pytest.approx([2 * once[0], 2 * once[1], 2 * once[2], once[3]])
-
-
-def test_every_cpu_claim_has_an_answer() -> None:
-    expected = {claim.id for claim in CLAIMS.values() if claim.paper == "pipeoptim" and claim.reach == "cpu"}
-    assert expected == {claim.id for claim, _ in answers_of_figure(claims.load(), "pipeoptim_small")}
-
-
-# -- pipeoptim's claims on weights, answered by training
-
-
-def test_distance_figure_has_one_curve_per_predicting_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "LONG", 16)
-    monkeypatch.setattr(weights, "WINDOW", 8)
-    monkeypatch.setattr(weights, "OPTIMIZERS", ("adam",))
-    monkeypatch.setattr(weights, "SEEDS", (0,))
-    monkeypatch.setattr(weights, "SIZES", (4, 56))
-    by_stage, distances, sizes = find_figure("pipeoptim_distance")[1](lab("pipeoptim_clusters"), published())
-    assert by_stage.x == distances.x == ["0", "8"]
-    assert list(by_stage.ours) == ["stage 0", "stage 1", "stage 2"]
-    assert all(value > 0 for values in by_stage.ours.values() for value in values)
-    assert all(p < n for p, n in zip(distances.ours["adam, predicted"], distances.ours["adam, newest"], strict=True))
-    assert sizes.x == ["4", "56"]
-    small, usual = sizes.ours["pipeoptim"]
-    assert small > usual > 0, "noisier gradients are worse to predict by"
 
 
 # -- watched training: weights read by each pass, and distances

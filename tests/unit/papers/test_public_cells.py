@@ -27,7 +27,7 @@ from suite.papers.public.schedule_steps import (
     scheduled_step,
 )
 from suite.papers.public.score import CellAnswer, answer, by_group, right_orders, score
-from suite.papers.public.spread import constant_spreads, step_lines
+from suite.papers.public.spread import constant_spreads
 from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 from suite.simulate.operations.generation import generations
@@ -62,16 +62,13 @@ def test_gpus_are_the_product_of_the_axes() -> None:
     assert [c.id for c in CELLS if c.gpus != c.tp * c.pp * c.dp * c.cp and c.quality != "low"] == []
 
 
-def test_a_row_without_a_field_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_cells_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "cells.yaml"
-    file.write_text("- {id: a.b, group: a}\n")
-    with refused(InvalidRequest, subject="cells.yaml: 0.source"):
-        load_cells(file)
-    with refused(InvalidRequest, subject="cannot be read"):
-        load_cells(tmp_path / "none.yaml")
-    file.write_text("a: [")
-    with refused(InvalidRequest, subject="cannot be read"):
-        load_cells(file)
+    for text, subject in ((None, "cannot be read"), ("a: [", "cannot be read"), ("- {id: a.b, group: a}", "0.source")):
+        if text is not None:
+            file.write_text(text)
+        with refused(InvalidRequest, subject=subject):
+            load_cells(file)
 
 
 # -- adapter -------------------------------------------------------------------------------------------------------
@@ -158,29 +155,19 @@ def test_adapters_and_sharding_are_read_from_words() -> None:
         assert sharding_of(text, per_node=4) == expected, text
 
 
-def test_facts_that_a_source_leaves_out_follow_from_others() -> None:
+def test_facts_that_a_source_leaves_out_follow_from_others_or_defaults() -> None:
     model = replace(PLAIN.model, kv_heads=None, ffn=None, ffn_gated=None)
     assert to_setup(replace(PLAIN, model=model)) == to_setup(PLAIN)
     assert to_setup(replace(PLAIN, machine=replace(PLAIN.machine, gpus_per_node=None))) == to_setup(PLAIN)
     old = replace(PLAIN, machine=CellMachine("V100-32", None), generation="flash", precision=None)
     assert to_setup(old).precision == "float16", "a V100 has no bfloat16"
-
-
-def test_defaults_fill_only_what_a_source_does_not_tell() -> None:
     unknown = replace(PLAIN, precision=None, recompute=None)
     assert set(assumed(unknown)) - set(assumed(PLAIN)) == {"precision", "recompute"}
     assert to_setup(unknown) == to_setup(PLAIN), "the defaults of this generation"
-    told = replace(PLAIN, recompute="none")
-    assert to_setup(told).recompute == "none"
+    assert to_setup(replace(PLAIN, recompute="none")).recompute == "none"
     assert to_setup(PLAIN, ToldSettings(fused_norm=False)).fused_norm is False
-
-
-def test_plausible_values_change_unknown_settings_only() -> None:
-    unknown = replace(PLAIN, recompute=None)
-    names = {name.partition("=")[0] for name, _ in plausible_setups(unknown)}
-    assert names <= set(assumed(unknown))
-    assert "recompute" in names
-    assert {s.recompute for n, s in plausible_setups(unknown) if n.startswith("recompute")} == {"none", "selective"}
+    plausible = plausible_setups(replace(PLAIN, recompute=None))
+    assert {s.recompute for name, s in plausible if name.startswith("recompute")} == {"none", "selective"}
 
 
 # -- scores --------------------------------------------------------------------------------------------------------
@@ -214,20 +201,16 @@ def test_errors_are_averaged_over_groups() -> None:
     assert score([*large, *small], frozenset([one])).groups[1].cells == 1
 
 
-def test_low_quality_counts_for_order_only() -> None:
+def test_orders_are_counted_and_low_quality_counts_for_order_only() -> None:
     low = [answered(replace(c, quality="low"), 1.0) for c in FEW if c.group == "lumi_175b"]
     high = [answered(c, 2.0) for c in CELLS if c.group == "titan_h200"]
     assert [group.group for group in score([*low, *high]).groups] == ["titan_h200"]
     right, pairs = right_orders(low)
     assert 0 < pairs == right
-
-
-def test_a_wrong_order_is_counted() -> None:
-    first, second = (replace(PLAIN, derived_tokens_per_second_per_gpu=v) for v in (100.0, 110.0))
-    wrong = [CellAnswer(first, 120.0, 1.0, True), CellAnswer(second, 110.0, 1.0, True)]
-    assert right_orders(wrong) == (0, 1)
-    near = replace(second, derived_tokens_per_second_per_gpu=102.0)
-    assert right_orders([wrong[0], CellAnswer(near, 1.0, 1.0, True)]) == (0, 0)
+    first, second, near = (replace(PLAIN, derived_tokens_per_second_per_gpu=v) for v in (100.0, 110.0, 102.0))
+    wrong = CellAnswer(first, 120.0, 1.0, True)
+    assert right_orders([wrong, CellAnswer(second, 110.0, 1.0, True)]) == (0, 1)
+    assert right_orders([wrong, CellAnswer(near, 1.0, 1.0, True)]) == (0, 0)
 
 
 def test_the_confusion_of_memory_counts_both_outcomes() -> None:
@@ -295,14 +278,6 @@ def test_the_best_variant_is_chosen_by_the_other_groups() -> None:
     variants = [ModelVariant(groups={"a": 0.1, "b": 0.3}), ModelVariant("pause", 1.0, {"a": 0.4, "b": 0.1})]
     assert best_without(["b"], variants).constant == ""
     assert best_without(["a"], variants).constant == "pause"
-
-
-def test_a_line_through_two_simulations_gives_the_fit() -> None:
-    cells = [c for c in CELLS if c.group == "mpt_h100_large"]
-    cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
-    line = step_lines(cells)[cell.id]
-    assert line.throughput(0.6) == pytest.approx(calibrate.throughput(cell, 0.6), rel=0.02)
-    assert line.share(cell.tokens_per_second or 0.0) == pytest.approx(calibrate.fit(cell), rel=0.02)
 
 
 def test_the_spread_holds_every_other_choice() -> None:

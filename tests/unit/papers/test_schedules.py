@@ -24,7 +24,6 @@ def at(**point: float) -> Question:
 def test_rows_are_judged_or_say_why_not() -> None:
     silent = [claim.id for claim in CLAIMS if not claim.answers and not claim.limits.startswith("Not judged")]
     assert silent == []
-    assert sum(bool(claim.answers) for claim in CLAIMS) >= 80
 
 
 def test_whole_backward_pass_contains_its_weight_gradient() -> None:

@@ -16,12 +16,11 @@ import pytest
 from suite.core.claim import Evidence, Judged, Scalar, Sensitivity, Turn, Verdict
 from suite.core.errors import InvalidRequest
 from suite.papers.common import claims, plans, sensitivity, trace
-from suite.papers.common.cluster_runs import SAMO_COUNTS
 from suite.papers.common.sensitivity import Variation, choice_variations, constant_variations, modelled_answers
 from suite.papers.common.verdicts_now import source_of
 from suite.report import claim_text
 from suite.simulate.cost.efficiency import Efficiency
-from tests.support.drawn import drawn, generator
+from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
 EFFICIENCY = Efficiency(
@@ -92,16 +91,6 @@ def test_every_choice_has_other_values(paper: str) -> None:
             usual = plans.scaling_plan(owner, rest[0], rest[1]).get(rest[2], 1)
         assert each.value != usual, each
         source(paper).varied(each.name, each.value)
-
-
-def test_a_neighbouring_plan_of_samo_divides_and_fits_everywhere() -> None:
-    variations = [each for each in choice_variations("samo") if each.name.split(".")[-2] in SAMO_COUNTS]
-    assert len(variations) > 20
-    for each in generator("plans").sample(variations, 6):
-        *_, system, model, _ = each.name.split(".")
-        lab = source("samo").varied(each.name, each.value)
-        for gpus in SAMO_COUNTS[model][1]:
-            assert lab.samo_plan(model, system, gpus).peak <= lab.machine.memory, each
 
 
 # -- what is varied --------------------------------------------------------------------------------------------------
