@@ -198,6 +198,7 @@ def apart(records: Sequence[Record]) -> dict[str, float]:
 
 
 @pytest.mark.ranks
+@pytest.mark.slow("eight emulated ranks")
 def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -> None:
     """A schedule with jitter and a straggler, and a column that reduces: both within 5 %; the exhaustive run has every
     schedule, and sixteen stages (with ops of 30 ms, which leave their ranks time for messages where others compute).

@@ -25,6 +25,7 @@ from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
 from suite.models.gpt import TransformerBlock
 from tests.support.curves import config_of, curve
+from tests.support.drawn import few
 from tests.support.ranks import run_ranks
 from tests.support.refusals import refused
 from tests.support.tools import needs
@@ -98,6 +99,9 @@ RUNS: dict[int, list[Run]] = {
         ([DEEPSPEED, "grid.data=2", "system.zero_stage=1"], [SGD]),
         ([GPIPE, "grid.data=2", "system.data_parallel=ddp"], [SGD]),
         ([ONE_F_ONE_B, "grid.data=2"], [SGD]),
+        ([DEEPSPEED, "grid.inter=2"], [*BF16, "activation_checkpointing=1"]),
+        ([ONE_F_ONE_B, "grid.inter=2"], ["model.shape.layers=3"]),
+        ([DEEPSPEED, "grid.data=2"], [SGD]),
     ],
     4: [
         ([DEEPSPEED, "grid.inter=2", "grid.data=2", "system.zero_stage=1"], []),
@@ -112,24 +116,17 @@ RUNS: dict[int, list[Run]] = {
         ),
     ],
 }
-SELDOM: list[Run] = [  # of two ranks: what another run there has, put together otherwise
-    ([DEEPSPEED, "grid.inter=2"], [*BF16, "activation_checkpointing=1"]),
-    ([ONE_F_ONE_B, "grid.inter=2"], ["model.shape.layers=3"]),
-    ([DEEPSPEED, "grid.data=2"], [SGD]),
-]
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("ranks", "runs"),
     [
-        (1, RUNS[1]),
-        *(
-            pytest.param(ranks, runs, marks=pytest.mark.exhaustive)
-            for ranks, runs in ((2, RUNS[2]), (2, SELDOM), (4, RUNS[4]))
-        ),
+        (1, few(RUNS[1], 1)),
+        pytest.param(2, RUNS[2], marks=pytest.mark.exhaustive),
+        pytest.param(4, RUNS[4], marks=pytest.mark.exhaustive),
     ],
-    ids=["1", "2", "2 seldom", "4"],
+    ids=["1", "2", "4"],
 )
 def test_losses_are_those_of_one_process(ranks: int, runs: list[Run], tmp_path: Path) -> None:
     needs("mpiexec")
@@ -186,6 +183,7 @@ def check_memory(config: RunConfig, ranks: list[dict[str, int]]) -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.slow("two ranks that import DeepSpeed")
 def test_a_run_leaves_a_record(tmp_path: Path) -> None:
     needs("mpiexec")
     needs("deepspeed")
@@ -212,46 +210,30 @@ def test_a_replica_takes_every_so_manieth_microbatch() -> None:
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("overrides", "kind", "words"),
-    [
-        (["system=deepspeed_3d", "system.zero_stage=2"], Unsupported, ["zero_stage=2", "legal: system.zero_stage=1"]),
-        (["system=deepspeed_3d", "system.zero_stage=3"], Unsupported, ["zero_stage=3"]),
-        (["system=deepspeed_3d", "model.dtype=float16"], Unsupported, ["float16", "legal: model.dtype=float32"]),
-        (["system=torch_gpipe", "model.dtype=float16"], Unsupported, ["float16", "bfloat16"]),
-        (["system=torch_1f1b", "grid.tensor=2"], Unsupported, ["grid.tensor=2", "legal: grid.tensor=1"]),
-        (
-            ["system=deepspeed_3d", "grid.tensor=3"],
-            InvalidRequest,
-            ["grid.tensor=3", "heads=4", "legal: grid.tensor=2"],
-        ),
-        (["system=deepspeed_3d", "grid.tensor=2", "model.dropout=0.1"], Unsupported, ["legal: model.dropout=0.0"]),
-        (["system=deepspeed_3d", "precision=bf16", "system.accumulate=float32"], Unsupported, ["zero_stage=1"]),
-        (["system=deepspeed_3d", "system.reduce=bf16"], InvalidRequest, ["'bf16'", "legal: system.reduce=half"]),
-        (["system=torch_gpipe", "precision=bf16", "model.dtype=float64"], Unsupported, ["legal: model.dtype=float32"]),
-        (["system=deepspeed_3d", "optimizer._target_=somewhere.Lion"], Unsupported, ["Lion", "legal: optimizer=adamw"]),
-        (["system=torch_gpipe", "batch.size=7"], InvalidRequest, ["batch.size=7", "legal: batch.size=6"]),
-        (
-            ["system=deepspeed_3d", "batch.size=6", "grid.data=2"],
-            InvalidRequest,
-            ["batch.size=6", "legal: batch.size=4"],
-        ),
-        (
-            ["system=torch_1f1b", "system.schedule=ScheduleGpipe"],
-            InvalidRequest,
-            ["legal: system.schedule=ScheduleGPipe"],
-        ),
-        (["system=torch_1f1b", "system.data_parallel=dpp"], InvalidRequest, ["legal: system.data_parallel=ddp"]),
-    ],
-)
-def test_refusals_name_the_rule_and_a_legal_value(
-    overrides: list[str], kind: type[Exception], words: list[str]
-) -> None:
-    with pytest.raises(kind) as caught:
-        (DeepSpeed3D if "deepspeed" in overrides[0] else TorchPipelining).probe(config_of(overrides))
-    assert "rule:" in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
+REFUSED: list[tuple[list[str], type[InvalidRequest], str]] = [
+    ([DEEPSPEED, "system.zero_stage=2"], Unsupported, "system.zero_stage=1"),
+    ([DEEPSPEED, "system.zero_stage=3"], Unsupported, "system.zero_stage=1"),
+    ([DEEPSPEED, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
+    ([GPIPE, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
+    ([ONE_F_ONE_B, "grid.tensor=2"], Unsupported, "grid.tensor=1"),
+    ([DEEPSPEED, "grid.tensor=3"], InvalidRequest, "grid.tensor=2"),
+    ([DEEPSPEED, "grid.tensor=2", "model.dropout=0.1"], Unsupported, "model.dropout=0.0"),
+    ([DEEPSPEED, "precision=bf16", "system.accumulate=float32"], Unsupported, "zero_stage=1"),
+    ([DEEPSPEED, "system.reduce=bf16"], InvalidRequest, "system.reduce=half"),
+    ([GPIPE, "precision=bf16", "model.dtype=float64"], Unsupported, "model.dtype=float32"),
+    ([DEEPSPEED, "optimizer._target_=somewhere.Lion"], Unsupported, "optimizer=adamw"),
+    ([GPIPE, "batch.size=7"], InvalidRequest, "batch.size=6"),
+    ([DEEPSPEED, "batch.size=6", "grid.data=2"], InvalidRequest, "batch.size=4"),
+    ([ONE_F_ONE_B, "system.schedule=ScheduleGpipe"], InvalidRequest, "system.schedule=ScheduleGPipe"),
+    ([ONE_F_ONE_B, "system.data_parallel=dpp"], InvalidRequest, "system.data_parallel=ddp"),
+]
+
+
+def test_refusals_name_a_legal_value() -> None:
+    for overrides, kind, legal in REFUSED:
+        with pytest.raises(kind) as caught:
+            (DeepSpeed3D if overrides[0] == DEEPSPEED else TorchPipelining).probe(config_of(overrides))
+        assert legal in str(caught.value.legal), overrides
 
 
 def test_float16_is_refused_where_deepspeed_would(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import rank_environment
 from suite.schedule.check import check
+from tests.support.drawn import cells, few
 from tests.support.ranks import ROOT
 from tests.support.scripts import load_script
 from tests.support.tools import needs
@@ -37,11 +38,7 @@ def example() -> str:
     return str(code)
 
 
-def test_readme_example_is_about_five_lines() -> None:
-    lines = [line for line in example().splitlines() if line and not line.startswith(("import", "from", "batches"))]
-    assert len(lines) <= 5
-
-
+(TODAY,) = few(["mpiexec", "torchrun"], 2)[:1]  # the launcher of the ordinary run
 LAUNCHES = re.findall(r"^    ((?:mpiexec|torchrun) .*?)(?: +#.*)?$", section("Train your own layers"), flags=re.M)
 
 
@@ -58,8 +55,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("launcher", ["mpiexec", "torchrun"])
+@pytest.mark.parametrize(("launcher", "times"), cells(["mpiexec", "torchrun"], [1, 4], n=0, always=[(TODAY, 1)]))
 def test_readme_example_losses_match_on_two_ranks(
     launcher: str, times: int, one_process: list[float], tmp_path: Path
 ) -> None:
@@ -71,7 +67,7 @@ def test_readme_example_losses_match_on_two_ranks(
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     for _ in range(times):
         line = shlex.split(command)
-        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         # ranks under torchrun write a line and its end separately, so two losses may share a line
         losses = sorted(map(float, re.findall(r"\d\.\d+?(?=\d\.|\s|$)", done.stdout)))
@@ -134,14 +130,7 @@ def run_command(command: str, folder: Path, *more: str) -> subprocess.CompletedP
     """Run the document's command, word for word, in the folder with `mine`."""
     line = [sys.executable, "-m", *shlex.split(command), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=180)
-
-
-def test_documented_schedule_is_short() -> None:
-    """Lines needed to train; one more line adds the simulation."""
-    assert list(FILES) == ["mine/waves.py", "mine/system/waves.yaml"]
-    lines = [line for text in FILES.values() for line in text.splitlines()]
-    assert len([line for line in lines if "simulation:" not in line]) <= 30
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def test_documented_system_runs_in_simulator(folder: Path) -> None:
@@ -239,8 +228,3 @@ def test_documented_yaml_adds_system(command: str, folder: Path) -> None:
         assert {record.label for record in records} == {"gpipe 2x1", "waves 2x1", "waves 2x1 wide"}
         losses = {record.series["loss"][-1] for record in records}
         assert max(losses) == pytest.approx(min(losses), rel=1e-5)
-
-
-def test_three_documented_systems_are_compared() -> None:
-    assert sorted(name.split("/")[1] for name in MORE_FILES) == ["experiment", "machine", "model"]
-    assert len(MORE_COMMANDS) == 3

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,10 +13,11 @@ import pytest
 import yaml
 
 from suite.core.record import Outcome, Record
-from tests.support.pairwise import pairwise
+from tests.support.drawn import cells
+from tests.support.waiting import patience, wait_until
 
 CONF = Path(__file__).parents[2] / "conf"
-LIMIT = 10.0  # seconds after which no process may be left
+LIMIT = 10.0  # seconds, on an idle machine, after which no process may be left
 FORMULAS = len(
     yaml.safe_load((CONF / "experiment/formulas.yaml").read_text())["experiment"]["runs"]
 )  # these need no ranks
@@ -61,18 +61,14 @@ def records(folder: Path) -> dict[str, Record]:
     return {file.name: Record.read(file) for file in files}
 
 
+@pytest.mark.slow("a whole reproduction on real ranks")
 @pytest.mark.parametrize(
     ("number", "moment", "starter"),
-    pairwise(
-        [
-            (signal.SIGTERM, "the first ranks are starting", "mpiexec"),
-            (signal.SIGINT, "ranks of two systems are stopped between their turns", "torchrun"),
-            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "torchrun"),
-            (signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec"),
-            (signal.SIGTERM, "ranks of two systems are stopped between their turns", "mpiexec"),
-            (signal.SIGKILL, "the first ranks are starting", "mpiexec"),
-        ],
-        always=[(signal.SIGKILL, "ranks of two systems are stopped between their turns", "mpiexec")],
+    cells(
+        (signal.SIGTERM, signal.SIGINT, signal.SIGKILL),
+        ("the first ranks are starting", "ranks of two systems are stopped between their turns"),
+        ("mpiexec", "torchrun"),
+        n=1,
     )
     + [  # late in a sweep takes long; `make soak` covers it
         pytest.param(
@@ -87,26 +83,21 @@ def test_killed_sweep_leaves_no_process_and_resumes(
     more = [] if starter == "mpiexec" else [f"launch.launcher={starter}"]
     more += [TURNS if "stopped" in moment else SMALL]
     parent = start(tmp_path, *more)
-    end = time.monotonic() + 90
-    reached = False
-    while not reached:
-        assert time.monotonic() < end
+
+    def reached() -> bool:
         assert parent.poll() is None, parent.communicate()[0]
-        time.sleep(0.05)
         ranks = [process for process in ours(tmp_path) if process.pid != parent.pid]
         if "starting" in moment:
-            reached = bool(ranks)
-        elif "stopped" in moment:
-            reached = sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # at most two ranks per system
-        else:
-            reached = len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one of them
+            return bool(ranks)
+        if "stopped" in moment:
+            return sum(status(rank) == psutil.STATUS_STOPPED for rank in ranks) >= 3  # at most two ranks per system
+        return len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one of them
+
+    wait_until(reached, 60, moment)
     finished = records(tmp_path)
     parent.send_signal(number)
-    assert parent.wait(LIMIT) != 0, "it went on to its end"
-    gone = time.monotonic() + LIMIT
-    while ours(tmp_path):
-        assert time.monotonic() < gone, f"left: {[' '.join(p.cmdline()) for p in ours(tmp_path)]}"
-        time.sleep(0.05)
+    assert parent.wait(patience(LIMIT)) != 0, "it went on to its end"
+    wait_until(lambda: not ours(tmp_path), LIMIT, "no process is left")
     after = records(tmp_path)
     assert {name: after[name] for name in finished} == finished
     assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL
@@ -116,7 +107,7 @@ def test_killed_sweep_leaves_no_process_and_resumes(
         assert {record.outcome for record in cancelled} == {Outcome.CANCELLED}
     if "are up" in moment:
         again = start(tmp_path, *more)
-        output = again.communicate(timeout=120)[0].decode()
+        output = again.communicate(timeout=patience(60))[0].decode()
         assert again.returncode == 0, output
         resumed = records(tmp_path)
         assert len(resumed) == FORMULAS + MEASURED

@@ -17,6 +17,7 @@ from suite.runner.progress import Progress
 from suite.runner.provenance import circumstances
 from suite.runner.runs import expand
 from suite.runner.store import key_of
+from tests.support.drawn import drawn
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 SHORT = [
@@ -52,33 +53,28 @@ def no_rank_left() -> bool:
 
 @pytest.mark.parametrize(
     ("fault", "outcome", "words", "more"),
-    [
-        ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
-        ("kill", Outcome.LOST_RANK, "rank 1 ended without a message", ["grid.data=2"]),  # in a reduction
-        pytest.param(
-            *("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(  # over gloo
-            *("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.launcher=torchrun"]),
-            marks=pytest.mark.exhaustive,
-        ),
-        (
-            "hang",
-            Outcome.TIMEOUT,
-            "train_batch",
-            ["grid.inter=2", "measure.deadline=3", "launch.heartbeat_interval=0.5"],
-        ),
-        pytest.param(
-            *("stop", Outcome.TIMEOUT, "sent no heartbeat for 6 s"),
-            ["grid.inter=2", "launch.heartbeat_interval=1", "launch.heartbeat_timeout=6"],
-            marks=pytest.mark.exhaustive,
-        ),
-        ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
-        ("diverge", Outcome.DIVERGED, "nan", []),
-        ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
-        ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),
-    ],
+    drawn(
+        [
+            ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2"]),
+            ("raise", Outcome.FAILED, "a deliberate fault", ["grid.inter=2", "comm.transport=gloo"]),
+            ("kill", Outcome.LOST_RANK, "rank 1 ended without a message", ["grid.data=2"]),  # in a reduction
+            ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.launcher=torchrun"]),  # over gloo
+            ("kill", Outcome.LOST_RANK, "rank 0 ended", []),
+            (
+                *("hang", Outcome.TIMEOUT, "train_batch"),
+                ["grid.inter=2", "measure.deadline=3", "launch.heartbeat_interval=0.5"],
+            ),
+            (
+                *("stop", Outcome.TIMEOUT, "sent no heartbeat for 6 s"),
+                ["grid.inter=2", "launch.heartbeat_interval=1", "launch.heartbeat_timeout=6"],
+            ),
+            ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
+            ("diverge", Outcome.DIVERGED, "nan", []),
+            ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
+            ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),
+        ],
+        n=4,
+    ),
 )
 def test_fault_is_recorded_as_outcome(
     tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]
@@ -98,7 +94,7 @@ def test_fault_is_recorded_as_outcome(
     assert no_rank_left()
 
 
-@pytest.mark.parametrize("more", [["grid.inter=2"], pytest.param([], marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("more", drawn([["grid.inter=2"], []], n=1))
 def test_unclosed_ranks_are_recorded_as_failed(tmp_path: Path, more: list[str]) -> None:
     (record,) = run(faulty(tmp_path, "close", *more))
     assert record.outcome is Outcome.FAILED
@@ -127,6 +123,7 @@ def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return records
 
 
+@pytest.mark.slow("three interleaved systems on real ranks")
 def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
     """The other systems have all their samples."""
     assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
@@ -147,12 +144,6 @@ def test_torchrun_outcome_matches_mpiexec(tmp_path: Path, in_turns: list[Record]
     assert (usual.provenance["carrier"], usual.provenance["order"]) == ("mpi", "any")
     assert (other.provenance["carrier"], other.provenance["order"]) == ("gloo", "static")
     assert other.notes == ("order=static: ops ran in the checker's order", away)
-    assert no_rank_left()
-
-
-def test_single_rank_failure_has_same_outcome(tmp_path: Path) -> None:
-    (record,) = run(faulty(tmp_path, "kill"))
-    assert record.outcome is Outcome.LOST_RANK
     assert no_rank_left()
 
 
@@ -219,9 +210,11 @@ def test_rejected_config_is_validated_again(tmp_path: Path) -> None:
     assert key(command) != record.key, "a number must not be reused across changed data"
 
 
-@pytest.mark.parametrize("arguments", [["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]])
+@pytest.mark.parametrize(
+    "arguments", drawn([["grid.inter=1,9", "grid.data=1"], ["system=axonn,gpipe", "batch.size=7"]], n=1)
+)
 def test_sweep_continues_after_failed_job(tmp_path: Path, arguments: list[str]) -> None:
     line = [sys.executable, "-m", "suite", "sweep", *SHORT[:-1], f"reports={tmp_path}", *arguments]
-    done = subprocess.run(line, cwd=PLUGINS.parents[1], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(line, cwd=PLUGINS.parents[1], capture_output=True, text=True, check=False)
     assert len(list((tmp_path / "records").glob("*.json"))) == 2, done.stdout + done.stderr
     assert done.returncode in (1, 2)

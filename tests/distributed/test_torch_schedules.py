@@ -10,17 +10,18 @@ from suite.cli.draw import draw
 from suite.config.compose import groups
 from suite.conformance.outcomes import check_losses
 from suite.schedule.torch_csv import FORMATS
+from tests.support.drawn import few
 from tests.support.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("program_torch_schedules.py")
-QUICK = [("zbv", "compute_only"), ("interleaved", "compute_comms"), ("zb_h1", "compute_only")]
 EVERY = [(name, form) for name in groups()["schedule"] if name != "torch_csv" for form in FORMATS]
 
 
+@pytest.mark.slow("two ranks of torch.distributed")
 @pytest.mark.parametrize(
     ("ranks", "requests"),
     [
-        (2, QUICK),
+        (2, few(EVERY, 2)),
         pytest.param(2, EVERY, marks=pytest.mark.exhaustive),
         pytest.param(4, EVERY, marks=pytest.mark.exhaustive),
     ],
@@ -28,10 +29,11 @@ EVERY = [(name, form) for name in groups()["schedule"] if name != "torch_csv" fo
 )
 def test_torch_trains_in_the_orders_of_our_files(ranks: int, requests: list[tuple[str, str]], tmp_path: Path) -> None:
     words = [word for request in requests for word in request]
-    out = run_ranks(ranks, PROGRAM, str(tmp_path), *words, launcher="torchrun", deadline=240)
+    out = run_ranks(ranks, PROGRAM, str(tmp_path), *words, launcher="torchrun", deadline=120)
     assert out.split("\n")[:-1] == [f"{name} {form} trained" for name, form in requests]
 
 
+@pytest.mark.slow("two runs on real ranks")
 def test_engine_trains_in_the_order_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "zbv.csv"
     draw(["schedule=zbv", "grid.inter=2", "draw.microbatches=8", f"draw.csv={file}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from suite.runner.launch.launch_command import binding_options, rank_environment
 from tests.support.tools import needs
+from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ def run_ranks(
     extra: dict[str, str] | None = None,
 ) -> str:
     """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
-    is late."""
+    is late. `deadline` counts seconds of an idle machine."""
     paths = [str(ROOT)]
     env = rank_environment(1, paths) | (extra or {})
     if launcher == "torchrun":
@@ -31,7 +32,7 @@ def run_ranks(
         line = [needs("mpiexec"), "-n", str(ranks), *binding_options(None)]
         line += [sys.executable, "-m", "mpi4py", str(program), *arguments]
     try:
-        done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=deadline, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, env=env, timeout=patience(deadline), check=False)
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"")[-2000:], (late.stderr or b"")[-2000:]
         raise AssertionError(f"{ranks} ranks of {program.name} were not done in {deadline} s\n{said}") from late
