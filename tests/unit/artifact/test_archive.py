@@ -11,6 +11,7 @@ import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.record import Outcome, Record
 from suite.core.trace import FORWARD, Span
 from suite.papers.common import claims
+from tests.support import nights
 from tests.support.league import league_file
 from tests.support.refusals import refused
 
@@ -31,30 +33,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SECRET = "/home/alice_w/experiments"
 
 
-def record(key: str, **changes: object) -> Record:
-    fields: dict[str, object] = {
-        "key": key,
-        "experiment": "axonn_fig10",
-        "system": "axonn",
-        "label": "axonn 2x1",
-        "outcome": Outcome.OK,
-        "source": Source.MEASURED,
-        "config": {"reports": f"{SECRET}/reports", "launch": {"python_path": ["mine", f"{SECRET}/mine"]}},
-        "metrics": {"batch_time": Metric("s", "lower", (0.5, 0.6))},
-        "provenance": {
-            "machine": {
-                "processor": "A processor",
-                "cores": 2,
-                "memory_bytes": 8e9,
-                "system": "Linux",
-                "python": "3.11",
-            },
-            "command": f"suite run reports={SECRET}/reports",
-            "seconds": 12.0,
-            "host": socket.gethostname(),
-        },
-    }
-    return Record(**{**fields, **changes})  # type: ignore[arg-type]
+def record(key: str, **changes: Any) -> Record:
+    config = {"reports": f"{SECRET}/reports", "launch": {"python_path": ["mine", f"{SECRET}/mine"]}}
+    provenance = {"command": f"suite run reports={SECRET}/reports", "seconds": 12.0, "host": socket.gethostname()}
+    return nights.record((0.5, 0.6), key=key, config=config, provenance=provenance, **changes)
 
 
 @pytest.fixture(scope="module")

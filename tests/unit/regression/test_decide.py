@@ -84,34 +84,26 @@ def test_regression_by_rounds_is_certain_and_matters(changes: dict[str, Any], ex
     assert decide_rounds(test, rounds_p(test.p), "lower", RULE) is expected
 
 
-@pytest.mark.parametrize(
-    ("better", "low", "high", "expected"),
-    [
+def test_wide_interval_may_hide_a_regression() -> None:
+    for better, low, high, expected in (
         ("lower", 0.98, 1.03, False),
         ("lower", 0.5, 1.2, False),  # an improvement of any size is possible
         ("lower", 0.7, 1.4, True),
         ("higher", 0.7, 1.4, True),
         ("higher", 0.9, 1.6, False),
-    ],
-)
-def test_wide_interval_may_hide_a_regression(better: str, low: float, high: float, expected: bool) -> None:
-    effect = Effect(ratio=1.0, low=low, high=high, delta=0.0, p=1.0, min_p=0.001, repeats=(10, 10))
-    assert may_hide_regression(effect, better, 0.35) is expected
-    assert not is_candidate(effect, None, better, RULE)
+    ):
+        effect = Effect(ratio=1.0, low=low, high=high, delta=0.0, p=1.0, min_p=0.001, repeats=(10, 10))
+        assert may_hide_regression(effect, better, 0.35) is expected
+        assert not is_candidate(effect, None, better, RULE)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "scaled_ratio", "delta", "expected"),
-    [
+def test_unpaired_threshold_holds_for_both_scalings() -> None:
+    for ratio, scaled_ratio, delta, expected in (
         (1.5, 1.5, 1.0, ChangeVerdict.WORSE),
         (1.5, 1.1, 1.0, ChangeVerdict.SAME),
         (1.1, 1.5, 1.0, ChangeVerdict.SAME),
         (1.3, 1.3, 1.0, ChangeVerdict.SAME),
         (1.5, 1.5, 0.1, ChangeVerdict.SAME),
-    ],
-)
-def test_unpaired_threshold_holds_for_both_scalings(
-    ratio: float, scaled_ratio: float, delta: float, expected: ChangeVerdict
-) -> None:
-    effect = dataclasses.replace(EFFECT, ratio=ratio, delta=delta)
-    assert exceeds_unpaired_threshold(effect, [ratio, scaled_ratio], "lower", 0.35) is expected
+    ):
+        effect = dataclasses.replace(EFFECT, ratio=ratio, delta=delta)
+        assert exceeds_unpaired_threshold(effect, [ratio, scaled_ratio], "lower", 0.35) is expected

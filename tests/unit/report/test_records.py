@@ -77,11 +77,6 @@ def test_config_of_any_shape_costs_its_cell_only(tmp_path, make, store):
     assert (row["model"], row["split"]) == ("", "")
 
 
-def test_every_column_is_documented():
-    columns = set(re.findall(r"`([\w.]+)`", str(load_records.__doc__)))
-    assert set(records.COLUMNS) <= columns
-
-
 def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):
     with refused(InvalidRequest, "folder", rule="an existing reports folder"):
         load_records(tmp_path / "nowhere")
