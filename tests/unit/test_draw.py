@@ -12,7 +12,6 @@ from suite.cli.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, dra
 from suite.config.compose import composed, groups
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.runner.keys_read import BOOKKEEPING, below
-from suite.schedule.draw import columns
 from tests.support.refusals import refused
 
 THIRD_PARTY = {"torch_gpipe": "gpipe", "torch_1f1b": "one_f_one_b", "deepspeed_3d": "one_f_one_b"}
@@ -34,23 +33,15 @@ def test_third_party_pipeline_is_drawn_in_its_own_order() -> None:
 
 REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
     (["system=pytorch", "grid.inter=3"], "system", "pytorch"),
-    (["system=pytorch", "grid.data=2"], "system", "pytorch"),
     (["system=torch_gpipe", "schedule=message_driven"], "schedule", "suite.schedule.MessageDriven"),
     (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "system.schedule", "Schedule1F1B"),
-    (["system=torch_gpipe", "update_interval=1"], "update_interval", 1),
-    (["system=sputnik", "update_interval=1"], "update_interval", 1),
     (["system=naive", "draw.microbatches=3"], "draw.microbatches", "3"),
     (["system=axonn", "grid.tensor=2"], "grid.tensor", 2),
     (["system=gpipe", "weights=stash"], "update_interval", None),
     (["system=cagnet", "grid.inter=2"], "grid.inter", "2"),
     (["system=pipedream", "grid.inter=2", "schedule=zbv"], "weights", "Stash"),
-    (["system=pipedream_2bw", "grid.inter=4", "update_interval=2"], "", None),
     (["system=pipeoptim", "update_interval=often"], "update_interval", "often"),
-    (["system.name=5"], "system.name", 5),
-    (["draw.microbatches=many"], "draw.microbatches", "many"),
     (["draw.forward=0"], "draw.forward", 0),
-    (["draw=5"], "draw", 5),
-    (["draw.plan=5"], "draw.plan", 5),
     (["grid.inter=2000"], "", None),
 ]
 
@@ -82,16 +73,6 @@ def test_chunks_are_drawn_on_the_row_of_their_rank() -> None:
     ]
 
 
-def test_ranks_that_run_the_same_order_are_counted() -> None:
-    drawing = draw(["system=megatron_lm", "grid.inter=3", "grid.data=2", "grid.tensor=2"])
-    assert "4 ranks per stage (3x2x2)" in drawing
-    assert "ranks per stage" not in draw(["system=axonn", "grid.inter=3"])
-
-
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert columns([["a", "10", "x"], ["bcd", "2", ""]]) == "a    10  x\nbcd   2"
-
-
 def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
     grid, versions, table = draw(["system=pipeoptim", "grid.inter=3", "draw.microbatches=4"]).split("\n\n")
     assert len(grid.splitlines()) == 5
@@ -117,12 +98,6 @@ def test_stream_of_a_v_is_drawn_with_the_versions_of_every_stage() -> None:
     assert "makespan 49, idle per rank 1, 1" in grid
     forward = [row for row in cells_of(versions) if "forward" in row]
     assert forward == [["stage", str(stage), "forward", *"00001111", "1"] for stage in range(4)]
-
-
-def test_saved_graph_is_read_once() -> None:
-    _, versions, table = draw(["system=pipedream", "grid.inter=2", "weights.graph=keep"]).split("\n\n")
-    assert versions.count("kept") == 16
-    assert cells_of(table)[0] == ["pipedream", "1", "0", "1", "0", "0", "0", "0", "0", "2", "1"]
 
 
 def test_deep_pipeline_is_drawn_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

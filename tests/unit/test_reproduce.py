@@ -14,7 +14,6 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
-from suite.core.resources import conf_folder
 from suite.papers.public.cells import load_cells
 from suite.papers.public.league_file import read_league
 from suite.runner.progress import Progress
@@ -69,11 +68,6 @@ def test_entries_are_run_and_scored_before_the_page(league: bool, tmp_path: Path
     assert reproduce.main(arguments) == Exit.OK
     runs = [("run", ["experiment=smoke", "seed=3", *arguments]), ("run", ["experiment=formulas", *arguments])]
     assert done == [*runs, *([("league", tmp_path)] if league else []), ("page", tmp_path)]
-
-
-def test_scales_that_score_the_simulator() -> None:
-    scales = [path.stem for path in (conf_folder() / "scale").glob("*.yaml")]
-    assert {name for name in scales if resolve([f"scale={name}"]).scale.league} == {"laptop", "evening"}
 
 
 def test_scores_are_for_the_page_of_the_folder(

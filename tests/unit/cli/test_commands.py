@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.command import CONF
 from suite.cli.main import MODULES, command, main
 from suite.config.compose import composed
 from suite.config.nightly import NightlySettings
@@ -159,10 +158,3 @@ def test_overrides_flags_and_values_stand_in_any_order() -> None:
     read = command("compare").read(["a", "--json", "x=y.json", "b", "reports=z"])
     assert (read.options.a, read.options.b, str(read.options.json)) == ("a", "b", "x=y.json")
     assert str(read.reports) == "z"
-
-
-def test_groups_of_the_help_are_folders_of_the_config() -> None:
-    said = command("run").help()
-    for folder in CONF.iterdir():
-        if folder.is_dir() and folder.name not in ("cost", "modelled", "machine", "efficiency"):
-            assert f" {folder.name}=" in said.replace("\n", " ")

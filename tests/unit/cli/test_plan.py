@@ -10,9 +10,7 @@ import pytest
 
 from suite.cli import plan
 from suite.cli.main import main
-from suite.config.typed_yaml import read_typed
 from suite.core.exit_codes import Exit
-from suite.core.resources import conf_folder
 from suite.papers.public.calibrate import FittedConstant, share_of, shares
 from suite.papers.public.league import constants
 from suite.simulate.operations.layouts import layouts, ranked
@@ -116,31 +114,17 @@ def test_keys_change_the_setup() -> None:
     assert base.machine.family == "a100"
 
 
-def test_every_data_sheet_with_devices_has_a_family() -> None:
-    sheets = {path.stem: read_typed(dict[str, object], path) for path in (conf_folder() / "machine").glob("*.yaml")}
-    products = {name: sheet["family"] for name, sheet in sheets.items() if "devices" in sheet}
-    assert len(products) >= 15
-    for name, family in products.items():
-        assert plan.described("llama3_8b", name)[1].family == family
-
-
 LEGAL = {"model": "llama3_8b", "machine": "h100", "devices": "8"}
 WRONG: tuple[tuple[dict[str, str | None], str, str], ...] = (  # changes, words of the refusal, legal value
     ({"modle": "llama3_8b", "model": None}, "'modle'", "'model'?"),
-    ({"model": "llama3_8"}, "'llama3_8'", "'llama3_8b'?"),
     ({"model": "alexnet"}, "model=alexnet", "model=llama3_8b"),
-    ({"machine": "h10"}, "'h10'", "'h100'?"),
     ({"machine": "perlmutter"}, "machine=perlmutter", "machine=h100"),
-    ({"devices": "four"}, "devices=four", "devices=64"),
     ({"devices": "0"}, "devices=0", "devices=64"),
     ({"batch": "1.5"}, "batch=1.5", "batch=512"),
-    ({"sequence": "-1"}, "sequence=-1", "sequence=8192"),
     ({"top": "all"}, "top=all", "top=5"),
     ({"generation": "compild"}, "generation", "'compiled'?"),
     ({"machine": "a100", "generation": "fp8"}, "generation=fp8 on machine=a100", "generation=compiled"),
     ({"model": None}, "without model=", "model=llama3_8b"),
-    ({"machine": None}, "without machine=", "machine=h100"),
-    ({"devices": None}, "without devices=", "devices=64"),
     ({"devices": "97", "batch": "1"}, "batch=1 with devices=97", "batch=97"),
 )
 

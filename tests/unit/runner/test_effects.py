@@ -24,7 +24,7 @@ from suite.config.places import check_parts
 from suite.config.plugins import Plugin
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
-from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError, Unsupported
+from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError
 from suite.runner.executors.registry import without_ranks
 from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
 from suite.runner.runs import expand, freeze
@@ -209,22 +209,6 @@ def test_key_changes_a_result_or_is_refused(case: str, every: bool) -> None:
     assert [fault for key, value in checked if (fault := check_key(case, key, value))] == []
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("case", CASES)
-def test_every_choice_changes_a_result_or_is_refused(case: str) -> None:
-    """A choice that is refused as unread does not change the result."""
-    spare = ("executor", "experiment", "scale", "launch", "cost", "system")
-    same, faults = (None, "refused", usual_result(case)), []
-    for group, choice in ((g, c) for g, names in groups().items() if g not in spare for c in names):
-        try:
-            config, unresolved = compose_both([*CASES[case], f"{group}={choice}"])
-        except InvalidRequest:  # it wants a value of its own
-            continue
-        if outcome_alone(deepcopy(config)) not in same and effects_of(config, unresolved).idle(group) is not None:
-            faults.append(f"{group}={choice}")
-    assert faults == []
-
-
 @pytest.mark.parametrize(
     "overrides", [("executor=analytic", "executor.paper=samo"), ("executor=published", "executor.figure=samo_memory")]
 )
@@ -332,32 +316,22 @@ CHECKPOINTING = "leave out activation_checkpointing and set system.simulation.ac
 SPARSITY = "leave out system.simulation.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9"
 UNREAD = (  # a command line, an override that it does not read, and the legal value
     (XL, "memory=offload", "executor.account=layers"),
-    (XL, "optimizer=sgd", "executor.account=layers"),
     (XL, "activation_checkpointing=4", CHECKPOINTING),
-    (XL, "precision=fp16", "executor.account=layers"),
     (XL, "optimizer.bucket_numel=1000", BUCKETS),
-    (XL, "optimizer={bucket_numel: 1000}", BUCKETS),
     (f"{XL} system=axonn_samo pruning=none", "pruning.sparsity=0.5", "pruning=magnitude"),
     (f"{XL} system=axonn_samo", "system.simulation.layout.sparsity=0.5", SPARSITY),
     (f"{XL} executor.plan=search", "batch.microbatch=4", "executor.plan=given"),
     (SIMULATED, "optimizer.lr=0.1", "executor=real"),
-    (SIMULATED, "optimizer.clip_norm=1.0", "executor=real"),
-    (SIMULATED, "measure.rounds=3", "executor=real"),
     (SIMULATED, "weights=stash", "executor.account=layers update_interval=1 model.shape.tied=false"),
     ("executor=simulated", "graph=rmat", "system=sparsity_aware executor=full_graph"),
     (f"{SIMULATED} system=axonn_samo", "optimizer.buckets_per_reduction=2", "executor=real"),
     (LAYERS, "optimizer.buckets_per_reduction=2", "executor.account=blocks"),
-    (LAYERS, "system.simulation.bucket_numel=1000", "executor.account=blocks"),
     ("system=pytorch", "optimizer.buckets_per_reduction=2", "system=axonn"),
-    ("system=torch_gpipe grid.inter=2", "memory=offload", "system=axonn"),
     ("system=torch_gpipe", "system.schedule=Schedule1F1B", "system=torch_1f1b"),
     ("system=torch_1f1b", "schedule=gpipe", "system=torch_gpipe"),
-    ("system=torch_1f1b", "+schedule.cap=2", "~schedule.cap"),
     ("system=torch_1f1b grid.inter=4", "batch.size=6", "batch.microbatch=1"),
-    ("system=deepspeed_3d", "weights.graph=recompute", "system=axonn"),
     ("system=deepspeed_3d", "schedule=gpipe", "system=axonn"),
     ("", "machine=perlmutter", "executor=simulated"),
-    ("", "system.simulation.bucket_numel=1000", "executor=simulated"),
     ("", "graph=reddit_like", "system=sparsity_aware executor=full_graph"),
     ("", "draw.width=9", "suite draw draw.width=..."),
     ("", "pruning.sparsity=0.5", "pruning=magnitude memory=samo"),
@@ -369,8 +343,6 @@ UNREAD = (  # a command line, an override that it does not read, and the legal v
     ("system=sparsity_aware executor=volumes", "exchange.overlap=true", "executor=full_graph"),
     ("executor=check", "launch.threads=2", "executor=real"),
     ("executor=emulated grid.inter=2", "executor.copy=1.0", "update_interval=1"),
-    ("executor=emulated grid.inter=2", "seed=3", "executor=real"),
-    ("executor=messages grid.data=2", "optimizer.lr=0.1", "executor=real"),
 )
 
 
@@ -400,13 +372,6 @@ def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
     covered = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
     keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
     assert [key for key in keys if not below(key, covered) and not any(below(one, [key]) for one in covered)] == []
-
-
-def test_experiment_entries_set_only_keys_that_are_read() -> None:
-    key = "'optimizer.buckets_per_reduction=2'"
-    useless, useful = expand([f"experiment.runs=[['system=pytorch',{key}],['system=axonn',{key}]]"])
-    assert isinstance(useless.refusal, Unsupported)
-    assert useful.refusal is None
 
 
 def test_command_line_key_applies_to_runs_that_read_it() -> None:

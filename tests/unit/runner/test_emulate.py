@@ -47,14 +47,11 @@ def fixed(**costs: Any) -> dict[str, Any]:
     return {"_target_": "suite.simulate.cost.measured.Fixed", "forward": 0.01, "backward": 0.02, **costs}
 
 
-def emulated(
-    config: RunConfig, batches: int = 1, before: Callable[[EmulatedRank], None] = lambda instance: None
-) -> Ranks:
+def emulated(config: RunConfig, batches: int = 1) -> Ranks:
     """Seconds and spans of the last of `batches`, and the rank itself, by rank."""
 
     def rank(world: threads.LoopbackWorld) -> tuple[float, Trace, EmulatedRank]:
         instance = EmulatedRank(world, config)
-        before(instance)
         seconds = 0.0
         for _ in range(batches):
             begin = perf_counter()
@@ -91,21 +88,6 @@ def spans(ranks: Ranks) -> Trace:
 # -- a rank --------------------------------------------------------------------------------------------------------
 
 
-def test_every_op_is_run_and_its_bytes_are_sent(base: RunConfig) -> None:
-    config = altered(base, grid__inter=3, executor__cost=fixed(message_bytes=1000, forward=0.001, backward=0.002))
-    outputs = emulated(config, batches=2)
-    trace = spans(outputs)
-    values = metrics(config, trace)
-    assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 2 * 4 * 1000.0,)
-    for rank, (_, mine, instance) in enumerate(outputs):
-        ran = [span.op for span in mine if span.category in (FORWARD, BACKWARD)]
-        assert {str(op) for op in ran} == {f"{rank}{kind}{index}" for kind in "FB" for index in range(4, 8)}
-        assert [str(span.op) for span in mine if span.category == STEP] == [f"{rank}U1"], "counted on, as in training"
-        assert instance.evaluate([]) is None
-        assert instance.memory() == (None, {})
-    assert len(set(map(id, [instance.buffers[1000] for _, _, instance in outputs]))) == 3
-
-
 def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Woken 6 ms late from every one of 9 sleeps: the last one's is all that shows."""
     sleep_until = emulated_rank.sleep_until
@@ -130,19 +112,6 @@ def test_waiting_op_begins_when_its_message_arrives(base: RunConfig) -> None:
     assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
 
 
-def test_ranks_sleep_for_stragglers_and_jitter(base: RunConfig) -> None:
-    jitter = {"kind": "uniform", "spread": 0.9}
-    config = altered(base, executor__jitter=jitter, executor__stragglers={"0": 2.0}, seed=5)
-    slower = EmulationPlan.of(config).perturbation
-    expected = sum(
-        seconds * slower(0, Op(0, kind, index))
-        for kind, seconds in ((Kind.FORWARD, 0.01), (Kind.BACKWARD, 0.02))
-        for index in range(4)
-    )
-    assert abs(expected / 0.24 - 1) > 0.02, "jitter does something"
-    on_time(lambda: emulated(config, batches=2), lambda ranks: [(ranks[0][0], expected)], 0.08)  # repeated per batch
-
-
 def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> None:
     cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
     config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
@@ -156,26 +125,17 @@ def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> 
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
-class TwoChunks(CostModel):
-    """A user's cost model: the reduction of the second chunk overlaps the first one's step."""
-
-    def __init__(self, second: Any = 0, message: Any = 0) -> None:
-        self.second, self.size = second, message
+class WrongBytes(CostModel):
+    """A user's cost model."""
 
     def compute(self, op: Op) -> float:
         return 0.001
 
     def message(self, op: Op) -> Any:
-        return self.size
+        return 0.5
 
     def update(self, stage: int) -> tuple[Chunk, ...]:
-        return (Chunk(0, 0.01), Chunk(self.second, 0.02))
-
-
-def test_user_cost_model_is_emulated_and_predicted(base: RunConfig) -> None:
-    config = altered(base, executor__cost={"_target_": f"{__name__}.TwoChunks"})
-    on_time(lambda: emulated(config), lambda ranks: [(ranks[0][1][-1].seconds, 0.03)], 0.15)
-    assert predict(config, Link(**NETWORK)).seconds == pytest.approx(8 * 0.001 + 0.03)
+        return (Chunk(0, 0.01),)
 
 
 def test_static_order_is_emulated_and_predicted(base: RunConfig) -> None:
@@ -247,47 +207,31 @@ def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> Non
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 
-def test_emulation_ignores_model_and_data_limits(base: RunConfig) -> None:
-    """More stages than the model has layers, and no text."""
-    validate_run(altered(base, grid__inter=16, data__folder="nowhere", model__shape__vocabulary=7))
-    assert freeze(altered(base, grid__inter=16).plain(), "").label == "axonn 16x1"
-
-
 HUGE = 10**400
-TWO_CHUNKS = f"{__name__}.TwoChunks"
 PROFILED = {"_target_": "suite.simulate.cost.measured.Profiled", "seconds": {}, "bytes": {}}
 REFUSED: list[tuple[dict[str, Any], str]] = [  # changes, and the setting with its value
     ({"executor.cost": fixed(forward=-0.01)}, "cost.forward=-0.01"),
     ({"executor.cost": fixed(forward=math.nan)}, "forward=nan"),
     ({"executor.cost": fixed(forward=[0.01, 0.01])}, "costs for 2 stages"),
     ({"executor.cost": PROFILED}, "no cost of 0F0"),
-    ({"executor.cost": {"_target_": TWO_CHUNKS, "second": -1}}, "stage 0, bytes: -1"),
-    ({"executor.cost": {"_target_": TWO_CHUNKS, "message": 0.5}}, "0F0, bytes: 0.5"),
-    ({"executor.cost": {"_target_": TWO_CHUNKS, "message": -1}}, "0F0, bytes: -1"),
+    ({"executor.cost": {"_target_": f"{__name__}.WrongBytes"}}, "0F0, bytes: 0.5"),
     ({"executor.stragglers": {3: 1.5}}, "stragglers={3: 1.5}"),
     ({"executor.stragglers": {1: HUGE}}, "stragglers={1: 1000"),
     ({"executor.jitter.spread": -1}, "executor.jitter.spread=-1"),
-    ({"executor.jitter.spread": HUGE}, "executor.jitter.spread=1000"),
     ({"executor.jitter.kind": "normal"}, "executor.jitter.kind=lognormal"),
-    ({"executor.copy": HUGE}, "executor.copy=1000"),
     ({"executor.copy": -1.0}, "executor.copy=-1.0"),
     ({"executor.prediction": math.nan}, "executor.prediction=nan"),
-    ({"executor.prediction": "often"}, "executor.prediction=often"),
     ({"executor.network": {"latency": -1.0, "bandwidth": 1.0}}, "network.latency=-1.0"),
-    ({"executor.network": {"latency": 0.0, "bandwidth": -1.0}}, "network.bandwidth=-1.0"),
     ({"executor.network": {"latency": 0.0}}, "network.bandwidth"),
-    ({"executor.network": {"latency": "fast", "bandwidth": 1.0}}, "network.latency=fast"),
     ({"executor.network": 5}, "executor.network=5"),
     ({"system.name": "x", "system._target_": "baselines.pytorch.PyTorch"}, "legal: system=axonn"),
     ({"launch.device": "cuda"}, "legal: launch.device=cpu"),
-    ({"seed": -1}, "seed=-1"),
     ({"grid.inter": 65}, "65 ranks"),
-    ({"batch.size": 0}, "batch.size=0"),
 ]
 
 
 def test_impossible_emulation_is_refused_before_ranks_start(base: RunConfig) -> None:
-    validate_run(altered(base, grid__inter=3))
+    validate_run(altered(base, grid__inter=16, data__folder="nowhere"))  # more stages than layers, and no text
     for changes, words in REFUSED:
         refusal = freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal
         assert isinstance(refusal, InvalidRequest), changes
@@ -392,7 +336,11 @@ def test_placed_schedules_are_emulated_and_predicted(base: RunConfig, name: str)
     config = altered(base, grid__inter=3, batch__size=6, schedule=PLACED[name], executor__cost=cost)
     timeline = check_schedule(config.schedule.build(), 3, FlushInterval(0, 6, None, 0))
     results = emulated(config)
-    for place, (_, trace, _) in zip(timeline.places, results, strict=True):
+    assert [str(span.op) for span in emulated(config, batches=2)[0][1] if span.category == STEP] == ["0U1"], (
+        "counted on"
+    )
+    for place, (_, trace, instance) in zip(timeline.places, results, strict=True):
+        assert (instance.evaluate([]), instance.memory(), len(instance.buffers)) == (None, (None, {}), 1)
         ran = [span.op for span in trace if span.category not in (WAIT, REDUCE)]
         assert sorted(map(str, ran)) == sorted(str(op) for op in timeline.order(place.rank))
         if name in ("zb_h1", "interleaved", "zbv"):
@@ -404,15 +352,6 @@ def test_placed_schedules_are_emulated_and_predicted(base: RunConfig, name: str)
         for stage in range(timeline.stages - 1)
     )
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (2 * 6 * 1000.0 * crossings,)
-
-
-def test_rank_hands_over_to_its_own_stages_without_a_buffer(base: RunConfig) -> None:
-    cost = fixed(message_bytes=1000, forward=0.001, backward=0.002)
-    config = altered(base, schedule=PLACED["interleaved"], executor__cost=cost)
-    ((_, trace, instance),) = emulated(config)
-    assert {span.op.stage for span in trace if span.op is not None} == {0, 1}
-    assert not instance.buffers
-    assert EmulatedRank.bytes_per_rank(config) == [0]
 
 
 def test_v_is_predicted_to_take_the_time_of_the_checker(base: RunConfig) -> None:

@@ -244,9 +244,3 @@ def test_prediction_may_need_the_last_gradient() -> None:
             states = states_of(target, optimizer, predicts=predicts)
             assert len(states) == len(state_names(built, predicts=predicts)), changes
             assert not predicts or len(states) == moments
-
-
-def test_flush_drains_and_stream_does_not() -> None:
-    for every, drains in ((None, True), (1, False)):
-        config = config_of({"inter": 2}, schedule={"_target_": "suite.schedule.OneFOneB"}, update_interval=every)
-        assert [budget.drains for budget in estimate.budgets(config)] == [drains] * 2

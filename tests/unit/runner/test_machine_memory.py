@@ -148,9 +148,3 @@ def test_order_that_takes_too_long_to_check_is_refused() -> None:
         "executor=unit executor.batches=1000000000",
     ):
         assert "microbatches on" in refusal(*line.split()), line
-
-
-def test_prediction_for_many_ranks_of_a_huge_model_is_quick() -> None:
-    """A prediction looks at the layers of a stage once, not once per replica."""
-    config = resolve(["model=gpt3_175b", "grid.data=20000", "batch.size=40000"])
-    assert len(estimate.budgets(config)) == 20_000

@@ -17,7 +17,7 @@ from suite.comm.p2p.threads import LoopbackTransport, LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, RankError, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.op import Op
 from suite.microbench import communication
 from suite.runner.executors import message_sizes
@@ -60,14 +60,10 @@ def test_illegal_sizes_are_refused_with_a_legal_list(base: RunConfig) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], type[InvalidRequest], str]] = [  # changes, class, words of the refusal
-    ({"executor__operation": "all_to_all"}, UnknownName, "all_reduce, point_to_point"),
-    ({"executor__sizes": []}, InvalidRequest, "executor.sizes=[]"),
     ({"executor__rounds": 0}, InvalidRequest, "executor.rounds=0"),
     ({"executor__traffic": 1.5}, InvalidRequest, "executor.traffic=1.5"),
-    ({"executor__backends": []}, InvalidRequest, "backends"),
     ({"executor__backends": "mpi"}, InvalidRequest, "backends"),
     ({"executor__backends": ["gloo", "gloo"]}, InvalidRequest, "each once"),
-    ({"executor__backends": ["pigeons"]}, UnknownName, "gloo, mpi, nccl"),
     ({"executor__backends": ["mpi", "nccl"]}, Unsupported, "launch.device=cuda"),
     ({"launch__launcher": "torchrun"}, Unsupported, "launch.launcher=mpiexec"),
     ({"grid__data": 1}, InvalidRequest, "1 ranks under executor=messages"),

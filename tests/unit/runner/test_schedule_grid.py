@@ -10,7 +10,6 @@ import pytest
 
 from suite.config.compose import groups, resolve
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
@@ -95,15 +94,6 @@ def one_by_one(
     return found
 
 
-def test_a_refused_point_is_not_available(result: ExecutorResult) -> None:
-    title = "Bubble of the makespan, several stages per rank, 4 ranks"
-    [panel] = [each for each in result.panels if each.title == title]
-    assert isinstance(panel, FigurePanel)
-    assert [math.isnan(value) for value in panel.ours["DualPipeV"]] == [True, False]
-    [note] = [note for note in result.notes if note.startswith("DualPipeV")]
-    assert "1 of 4 points" in note
-
-
 def test_rivals_are_counted_point_by_point(plan: ScheduleGrid, result: ExecutorResult) -> None:
     """V-Half and 1F1B on four points, at each of two latencies and two cost ratios."""
     [note] = [note for note in result.notes if note.startswith("V-Half is faster than 1F1B")]
@@ -126,20 +116,6 @@ def test_two_runs_give_the_same_simulated_or_derived_numbers(plan: ScheduleGrid,
     for panel in result.panels:
         counted = panel.title.startswith(("Activations held", "Messages", "Three counts"))
         assert panel.evidence == ("derived" if counted else "simulated"), panel.title
-
-
-def test_the_grid_of_make_reproduce_is_small() -> None:
-    """Ops that a message-driven schedule runs one setting at a time take ten times as long as those of the others."""
-    plan = plan_of()
-    config = resolve(["experiment=schedules"])
-    plan.check(config)
-    driven = sum(places(plan.schedules[name], 2)[0].chunks * kinds for name, kinds in DRIVEN.items())
-    ops = driven * sum(plan.ranks) * sum(plan.microbatches) * len(plan.settings)
-    assert ops < 1_000_000  # 40 s at 25,000 ops per second
-    assert config.experiment.expected_seconds <= 40
-
-
-DRIVEN = {"axonn": 2, "axonn_zb": 3, "axonn_zb_v": 3}  # kinds of ops
 
 
 ILLEGAL = {  # override, and its key

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +18,6 @@ from suite.runner.runs import Run, expand
 from suite.runner.slurm import job_state, submit, wait
 from suite.runner.slurm.job_state import JobState
 from suite.runner.store import Store, key_of
-from tests.support import slurm_cluster
 
 SBATCH = """
 if grep -q 'partition=nowhere' "$2"; then
@@ -61,20 +58,6 @@ def key(run: Run) -> str:
 def stored_records(tmp_path: Path) -> list[Record]:
     files = sorted((tmp_path / "reports" / "records").glob("*.json"))
     return [Record.read(file) for file in files]
-
-
-def test_dry_run_key_keeps_one_job_from_submission(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
-    submissions = fake_slurm("COMPLETED")
-    lines: list[str] = []
-    jobs = [sweep(tmp_path, "launch.dry_run=true"), sweep(tmp_path, "tag=real")]
-    finished = submit.submit_sweep(jobs[:1], report=lines.append)
-    assert [(job.state, job.status) for job in finished] == [("dry run", Exit.OK)]
-    assert "#SBATCH" in lines[0]
-    assert not submissions.exists()
-    assert not (tmp_path / "reports").exists()
-    finished = submit.submit_sweep(jobs, report=lines.append)
-    assert [job.state for job in finished] == ["dry run", "COMPLETED"]
-    assert len(submissions.read_text().splitlines()) == 1
 
 
 def test_rejected_array_is_unsupported_and_others_continue(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
@@ -233,11 +216,3 @@ def test_failed_query_differs_from_an_unknown_job(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job_state, "_QUERY_TIMEOUT", 0.2)
     assert job_state.query_slurm("sleep", "5") is None
     assert job_state.query_slurm("no-such-program") is None
-
-
-def test_cluster_without_root_is_skipped_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--no-skip=slurm` finds the skip by the name at its beginning."""
-    monkeypatch.setattr(slurm_cluster, "needs", lambda tool: tool)
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    with ExitStack() as stack, pytest.raises(pytest.skip.Exception, match=r"^slurm: "):
-        stack.enter_context(slurm_cluster.cluster())

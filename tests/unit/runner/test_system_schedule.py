@@ -110,12 +110,6 @@ def test_system_of_unknown_order_is_neither_drawn_nor_checked() -> None:
     assert refusal.value.key == "system.order"
 
 
-def test_drawing_with_too_few_microbatches_names_its_own_key() -> None:
-    with pytest.raises(Unsupported) as refusal:
-        draw(["system=torch_1f1b", "grid.inter=4", "draw.microbatches=2"])
-    assert refusal.value.legal == "draw.microbatches=4"
-
-
 def test_plan_of_pytorch_gpipe_is_predicted_with_its_order() -> None:
     config = resolve(["system=torch_gpipe", "grid.inter=2"])
     assert type(closed_form_plan(config).system.schedule).__name__ == "GPipe"
