@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -39,8 +38,17 @@ PROGRAM, IN_FLIGHT = (f"{name}(self, place, interval)" for name in ("program", "
 NAMES = count()
 
 
+def of_class(module: str, base: str, method: str, body: str = RAISES) -> str:
+    return CLASS.format(module=module, base=base, method=method, body=body)
+
+
 def schedule(method: str, body: str = RAISES) -> str:
-    return CLASS.format(module="baselines.gpipe", base="GPipe", method=method, body=body)
+    return of_class("baselines.gpipe", "GPipe", method, body)
+
+
+@pytest.fixture(autouse=True)
+def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def folder(tmp_path: Path, code: str, group: str) -> list[str]:
@@ -56,76 +64,47 @@ def folder(tmp_path: Path, code: str, group: str) -> list[str]:
     return [mine, f"{chosen}=mine", "grid.inter=2", f"reports={tmp_path / 'reports'}"]
 
 
-Ended = Callable[[str, str], tuple[Record, str]]
-
-
-@pytest.fixture
-def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ended:
-    """The only record of a run with this code in the place of its group, and what the command printed."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def end(group: str, code: str) -> tuple[Record, str]:
-        assert main(folder(tmp_path, code, group)) == Exit.NOTHING
-        (file,) = (tmp_path / "reports" / "records").glob("*.json")
-        return Record.read(file), "".join(capsys.readouterr())
-
-    return end
+OWN_FAULT, TOO_FEW = "LookupError: my own fault", 'raise ValueError("too few waves")'
 
 
 @pytest.mark.parametrize(
-    ("group", "code"),
+    ("group", "code", "outcome", "message"),
     [
-        ("schedule", schedule(PROGRAM)),
-        ("schedule", schedule(PROGRAM, f"yield from (); {RAISES}")),
-        ("schedule", schedule(IN_FLIGHT)),
-        ("schedule", schedule("__init__(self)")),
-        ("schedule", f"{RAISES}\n"),
-        ("schedule", "def program(:\n"),
-        ("weights", CLASS.format(module="baselines.pipedream", base="Stash", method=CHECK, body=RAISES)),
-        ("model", CLASS.format(module="suite.workload", base="Transformer", method="shapes(self)", body=RAISES)),
-        ("executor", EXECUTOR.format(check=RAISES, body="pass")),
-        ("executor", EXECUTOR.format(check="pass", body=RAISES)),
+        ("schedule", schedule(PROGRAM), Outcome.FAILED, OWN_FAULT),
+        ("schedule", schedule(PROGRAM, f"yield from (); {RAISES}"), Outcome.FAILED, OWN_FAULT),
+        ("schedule", schedule(IN_FLIGHT), Outcome.FAILED, OWN_FAULT),
+        ("schedule", schedule("__init__(self)"), Outcome.FAILED, OWN_FAULT),
+        ("schedule", f"{RAISES}\n", Outcome.FAILED, OWN_FAULT),
+        ("schedule", "def program(:\n", Outcome.FAILED, "SyntaxError"),
+        ("schedule", schedule("__init__(self)", TOO_FEW), Outcome.UNSUPPORTED, "too few waves"),
+        ("schedule", schedule(IN_FLIGHT, "return 1"), Outcome.UNSUPPORTED, "the schedule promised 1"),
+        ("weights", of_class("baselines.pipedream", "Stash", CHECK), Outcome.FAILED, OWN_FAULT),
+        ("model", of_class("suite.workload", "Transformer", "shapes(self)"), Outcome.FAILED, OWN_FAULT),
+        ("executor", EXECUTOR.format(check=RAISES, body="pass"), Outcome.FAILED, OWN_FAULT),
+        ("executor", EXECUTOR.format(check="pass", body=RAISES), Outcome.FAILED, OWN_FAULT),
+        ("executor", EXECUTOR.format(check="pass", body="return None"), Outcome.FAILED, ""),
+        ("executor", EXECUTOR.format(check="pass", body="return {}"), Outcome.FAILED, ""),
     ],
 )
-def test_fault_in_a_user_file_is_recorded_with_its_line(group: str, code: str, ended: Ended, tmp_path: Path) -> None:
-    record, output = ended(group, code)
-    assert record.outcome is Outcome.FAILED
-    message = "SyntaxError" if "def program(:" in code else "LookupError: my own fault"
-    assert message in record.reason
-    assert "Traceback (most recent call last):" in record.reason
-    (line,) = [number for number, text in enumerate(code.splitlines(), 1) if RAISES in text or "(:" in text]
-    (printed,) = [text for text in output.splitlines() if message in text]
-    assert f"{tmp_path}/mine/faulty_" in printed
-    assert f".py, line {line}" in printed
-    assert "Traceback" not in output
-
-
-@pytest.mark.parametrize(
-    ("group", "code", "outcome", "parts"),
-    [
-        ("executor", EXECUTOR.format(check="pass", body="return None"), Outcome.FAILED, ()),
-        ("executor", EXECUTOR.format(check="pass", body="return {}"), Outcome.FAILED, ()),
-        (
-            "schedule",
-            schedule("__init__(self)", 'raise ValueError("too few waves")'),
-            Outcome.UNSUPPORTED,
-            ("too few waves", ".py, line 5 in __init__"),
-        ),
-        ("schedule", schedule(IN_FLIGHT, "return 1"), Outcome.UNSUPPORTED, ("the schedule promised 1",)),
-    ],
-)
-def test_unusable_result_is_recorded(
-    group: str, code: str, outcome: Outcome, parts: tuple[str, ...], ended: Ended
+def test_fault_in_a_user_file_is_recorded_with_its_line(
+    group: str, code: str, outcome: Outcome, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record, _ = ended(group, code)
+    assert main(folder(tmp_path, code, group)) == Exit.NOTHING
+    (file,) = (tmp_path / "reports" / "records").glob("*.json")
+    record, output = Record.read(file), "".join(capsys.readouterr())
     assert record.outcome is outcome
-    assert [part for part in parts if part not in record.reason] == []
+    assert message in record.reason
+    assert "Traceback" not in output
+    for line in [number for number, text in enumerate(code.splitlines(), 1) if "raise " in text or "(:" in text]:
+        assert ("Traceback (most recent call last):" in record.reason) is (outcome is Outcome.FAILED)
+        (printed,) = [text for text in output.splitlines() if message in text]
+        assert f"{tmp_path}/mine/faulty_" in printed
+        assert f".py, line {line}" in printed
 
 
 def test_command_reports_a_user_fault_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     overrides = folder(tmp_path, schedule(PROGRAM), "schedule")[:3]
     assert draw(overrides) == Exit.NOTHING
     (line,) = capsys.readouterr().err.splitlines()
