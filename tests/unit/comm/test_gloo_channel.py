@@ -166,18 +166,6 @@ def test_values_arrive_in_order_beyond_the_posted_receives() -> None:
     assert [(op.index, int(value[0])) for op, value in mailbox.items()] == [(index, index) for index in range(count)]
 
 
-def test_acknowledgements_free_values_that_travel_one_way() -> None:
-    pair = Pair()
-    for index in range(100):
-        pair.left.send(FIRST._replace(index=index), (torch.zeros(1),))
-        pair.deliver_all()
-        received(pair.right)
-        pair.deliver_all()
-        received(pair.left)
-    assert len(pair.left.sending) <= gloo_channel._ACKNOWLEDGED + 1
-    assert len(pair.right.sending) <= 2
-
-
 def test_receiver_waits_for_no_peer_that_reads_nothing() -> None:
     """The peer may wait for another rank, which may wait for this one."""
     pair, count = Pair(), 300

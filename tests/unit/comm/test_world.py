@@ -17,40 +17,29 @@ from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 from tests.support.refusals import refused
 
+
+def variables(text: str) -> dict[str, str]:
+    """An environment from NAME=value words."""
+    return dict(word.split("=") for word in text.split())
+
+
 # variables of Slurm 22.05 in a batch script of four tasks on two nodes, and in a task of its step
-BATCH = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_NTASKS": "4",
-    "SLURM_NPROCS": "4",
-    "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "0",
-    "SLURM_TASKS_PER_NODE": "2(x2)",
-}
-STEP = {
-    **BATCH,
-    "SLURM_PROCID": "3",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEPID": "0",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
-}
-OMPI = {
-    "OMPI_COMM_WORLD_RANK": "5",
-    "OMPI_COMM_WORLD_SIZE": "8",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
-    "PMIX_RANK": "5",
-    "PMIX_NAMESPACE": "prterun-host-1",
-}
-
-
-TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4"}
-PMI = {"PMI_RANK": "1", "PMI_SIZE": "2"}
-PMIX = {"PMIX_RANK": "3", "PMIX_NAMESPACE": "slurm.pmix.7.0"}
-SHELL = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}
+BATCH = variables(
+    "SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 "
+    "SLURM_TASKS_PER_NODE=2(x2)"
+)
+STEP = BATCH | variables(
+    "SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=4 "
+    "SLURM_STEP_TASKS_PER_NODE=2(x2)"
+)
+OMPI = variables(
+    "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 "
+    "PMIX_RANK=5 PMIX_NAMESPACE=prterun-host-1"
+)
+TORCHRUN = variables("RANK=3 WORLD_SIZE=4")
+PMI = variables("PMI_RANK=1 PMI_SIZE=2")
+PMIX = variables("PMIX_RANK=3 PMIX_NAMESPACE=slurm.pmix.7.0")
+SHELL = variables("SLURM_STEP_ID=4294967290 SLURM_STEP_NUM_TASKS=1")
 
 
 def test_launch_info_reads_each_launcher() -> None:

@@ -13,7 +13,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import sentiment
 from suite.data.sentiment import imdb
 from suite.data.snippets import PACKAGES, WORD, check_folder, check_shape, snippets
-from suite.data.text_classification import UNKNOWN, encoded, in_turn, vocabulary_of
+from suite.data.text_classification import UNKNOWN, vocabulary_of
 from suite.workload import VGG, Transformer
 from suite.workload.recurrent import GNMT, ResidualLSTM
 from tests.support.refusals import fault, refused
@@ -22,24 +22,6 @@ from tests.unit.data.written import write
 
 def reader(sequence: int = 4, vocabulary: int = 100, classes: int = 8) -> ResidualLSTM:
     return ResidualLSTM(1, 2, 2, sequence=sequence, vocabulary=vocabulary, classes=classes)
-
-
-def test_texts_are_cut_and_padded_at_their_ends() -> None:
-    words = {"a": 2, "b": 3, "c": 4}
-    part = encoded([["a", "b", "c"], [], ["c", "x"]], [0, 1, 0], words)
-    assert part.rows([2, 0, 1], 2).tolist() == [[4, UNKNOWN], [2, 3], [0, 0]]
-    assert part.rows([2, 0], 4).tolist() == [[4, UNKNOWN, 0, 0], [2, 3, 4, 0]]
-    assert part.classes.tolist() == [0, 1, 0]
-
-
-def test_a_vocabulary_is_the_most_frequent_words() -> None:
-    texts = [["b", "a", "c"], ["c", "a", "d"], ["c"]]
-    assert vocabulary_of(texts, 5) == {"c": 2, "a": 3, "b": 4}, "b and d are as frequent: by name"
-    assert vocabulary_of(texts, 99) == {"c": 2, "a": 3, "b": 4, "d": 5}
-
-
-def test_classes_take_turns() -> None:
-    assert in_turn(["ab", "xyz"]) == (["a", "x", "b", "y", "z"], [0, 1, 0, 1, 1])
 
 
 @pytest.fixture

@@ -84,11 +84,6 @@ def test_a_limit_moves_nothing_and_reads_no_more_files(library: Path, monkeypatc
     assert [len(read), len(set(read))] == [10, 10], "files of 15 bytes, each part from its first name on"
 
 
-def test_the_interpreters_own_library_is_there() -> None:
-    text = standard_library(limit_bytes=40_000)
-    assert (len(text.train), len(text.validation)) == (36_000, 4_000)
-
-
 def test_provenance_is_name_bytes_and_digest() -> None:
     text = Text("tiny", np.array([1, 2], np.uint16), np.array([3], np.uint16), vocabulary=4)
     digest = hashlib.sha256(np.array([1, 2, 3], np.uint16).tobytes()).hexdigest()
@@ -189,13 +184,6 @@ def test_batches_resume_at_a_number() -> None:
     fresh = list(islice(batches(TOKENS, batch=2, sequence=4, seed=3), 6))
     resumed = list(islice(batches(TOKENS, batch=2, sequence=4, seed=3, first=4), 2))
     assert all((left[0] == right[0]).all() for left, right in zip(fresh[4:], resumed, strict=True))
-
-
-def test_every_position_can_be_drawn_and_none_beyond() -> None:
-    """Six tokens, windows of four and the token after: only starts 0 and 1 are legal."""
-    tokens = np.arange(6, dtype=np.uint8)
-    starts = {int(batch_at(tokens, k, batch=1, sequence=4, seed=0)[0][0, 0]) for k in range(40)}
-    assert starts == {0, 1}
 
 
 def test_windows_tile_the_text() -> None:

@@ -58,18 +58,6 @@ def test_a_pair_is_a_number_in_both_languages() -> None:
         assert (cut == whole[:, :2]).all(), "cut to the network's length"
 
 
-def test_every_number_has_known_pieces_and_fits_the_narrow_network() -> None:
-    data = number_names(limit=1_000_000, train=100, validation=25)
-    for place in range(100):
-        source, target = data.train.pair(place)
-        assert max(len(source), len(target)) <= 13
-        assert UNKNOWN not in (*source, *target)
-    narrow = number_names()
-    pairs = [part.pair(n) for part in (narrow.train, narrow.validation) for n in range(len(part))]
-    assert max(len(side) for pair in pairs for side in pair) <= 10
-    assert (narrow.vocabulary, narrow.samples, narrow.held_out) == (57, 2000, 256)
-
-
 def test_numbers_that_are_held_out_are_never_trained_on() -> None:
     data = number_names(limit=300, train=250, validation=50)
     learned, validation = ({tuple(part.pair(n)[0]) for n in range(len(part))} for part in (data.train, data.validation))

@@ -11,7 +11,7 @@ from torch import nn
 
 from suite.models import accuracy, chain, convnet
 from suite.models.chain import Chained
-from suite.models.convnet import layers, loss
+from suite.models.convnet import layers
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
 from suite.workload.conv_spec import Branches, Convolution, Pooling, after
 from tests.support.networks import run
@@ -69,13 +69,6 @@ def test_a_vgg_with_norms_has_them_before_its_relus() -> None:
     torch.testing.assert_close(run(modules, x), want)
 
 
-def test_bytes_are_scaled_to_one() -> None:
-    first = layers(NARROW_VGG)[0]()
-    white = first(torch.full((1, 1, 16, 16), 255, dtype=torch.uint8))
-    torch.testing.assert_close(white, first(torch.ones(1, 1, 16, 16)))
-    torch.testing.assert_close(first(torch.zeros(1, 1, 16, 16, dtype=torch.uint8)), first(-torch.ones(1, 1, 16, 16)))
-
-
 def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
     assert [make().draws for make in layers(NARROW_VGG, dropout=0.5)] == [False] * 3 + [True, True, False]
     assert not any(make().draws for make in layers(NARROW_VGG))
@@ -89,12 +82,6 @@ def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
 def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
     deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
     assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
-
-
-def test_the_loss_is_in_single_precision() -> None:
-    logits = torch.tensor([[2.0, 0.0, 0.0]], dtype=torch.bfloat16)
-    assert loss(logits, torch.tensor([0])).dtype == torch.float32
-    assert float(loss(logits, torch.tensor([0]))) == pytest.approx(0.2395448, abs=1e-6)
 
 
 SMALL: dict[str, Any] = {"colours": 1, "classes": 10}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.pruning.early_bird import EarlyBird, differing, followed, packed
+from suite.pruning.early_bird import EarlyBird, differing, packed
 from suite.pruning.mask import Indices, View
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 from tests.support.refusals import refused
@@ -186,14 +186,6 @@ def convolutional() -> list[nn.Module]:
     return layers
 
 
-def test_a_batch_norm_belongs_to_the_convolution_directly_before_it() -> None:
-    layers = list(followed(Bottleneck()))
-    assert layers == [("norm_1", "first"), ("norm_3", "second"), ("shortcut.1", "shortcut.0")]
-    norms = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    apart = nn.Sequential(nn.Conv1d(2, 2, 1), nn.ReLU(), norms[0], nn.ConvTranspose1d(2, 2, 1), norms[1])
-    assert not list(followed(apart))
-
-
 def test_pruned_channel_includes_scale_shift_and_rows() -> None:
     layer = Bottleneck()
     for name, values in (("norm_1", [1.0, -5.0, 4.0]), ("norm_3", [3.0, 0.1, 0.2, -2.0]), ("norm_2", [9.0, 9.0, 9.0])):
@@ -233,13 +225,6 @@ def test_distances_of_channels_count_channels() -> None:
         layer[1].weight.data = torch.tensor(scales)
         method.draw(whole_view([layer], sparsity=0.5))
     assert method.distances == [2 / 4]
-
-
-def test_channels_on_one_stage_alone_are_enough() -> None:
-    layers = [nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
-    nn.init.normal_(layers[0][1].weight)
-    first, second = draw_on_stages(lambda: EarlyBird(1, latest=1, kind="channels"), layers, 2)
-    assert (len(first), second) == (3, {})
 
 
 def test_masks_that_leave_nothing_are_refused() -> None:

@@ -76,20 +76,6 @@ def test_random_features_are_marked_and_can_be_left_out() -> None:
     assert SMALL["planted"].load(0).random == ()
 
 
-def test_provenance_is_of_the_arguments() -> None:
-    said = RMAT(vertices=64, degree=4).provenance()
-    assert said | {"sha256": ""} == {"name": "rmat", "vertices": 64, "edges": 256, "sha256": ""}
-    assert said != RMAT(vertices=64, degree=4, b=0.18).provenance()
-
-
-def test_a_recursive_matrix_has_skewed_degrees_and_lonely_vertices() -> None:
-    degrees = np.diff(RMAT(vertices=8192, degree=15, features=0, classes=0).load(1).adjacency.indptr)
-    assert degrees.max() > 40 * degrees.mean()
-    assert 0.2 < (degrees == 0).mean() < 0.5
-    even = RMAT(vertices=4096, degree=15, a=0.25, b=0.25, c=0.25, features=0, classes=0).load(1)
-    assert np.diff(even.adjacency.indptr).max() < 45, "equal chances make an even graph"
-
-
 def test_neighbours_tell_a_planted_label_and_features_alone_do_not() -> None:
     graph: Any = Planted(vertices=4096).load(0)
 

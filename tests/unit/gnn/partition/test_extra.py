@@ -12,9 +12,7 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing
 from suite.data.graphs.communities import AmazonLike
 from suite.gnn.partition import kahip, mtkahypar, partition
-from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.kahip import Kahip
-from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.mtkahypar import MtKahypar, nets
 from suite.gnn.partition.pattern import directed_pattern
 from suite.gnn.partition.simple import Random
@@ -35,22 +33,14 @@ def test_km1_equals_total_volume(matrix: csr_array) -> None:
     weight = np.ones(matrix.shape[0], np.int64)
     parts, km1 = MtKahypar().km1(nets(csr_array(directed_pattern(matrix).T)), weight, 5, 0)
     assert km1 == count_volumes(matrix, parts, 5).total
-
-
-@needs("mtkahypar")
-def test_mtkahypar_is_deterministic_and_sends_less_than_metis() -> None:
-    parts = MtKahypar().parts(GRAPH, 8, 0)
-    assert (parts == MtKahypar().parts(GRAPH, 8, 1)).all()
-    assert count_volumes(GRAPH, parts, 8).total < count_volumes(GRAPH, Metis().parts(GRAPH, 8, 0), 8).total
+    assert (MtKahypar().parts(matrix, 8, 0) == MtKahypar().parts(matrix, 8, 1)).all()
 
 
 @needs("kahip")
-def test_kahip_is_deterministic_and_serves_as_gvb_start() -> None:
+def test_kahip_is_deterministic_and_sends_less_than_random_parts() -> None:
     parts = Kahip().parts(GRAPH, 8, 0)
     assert (parts == Kahip().parts(GRAPH, 8, 0)).all()
     assert count_volumes(GRAPH, parts, 8).total < 0.5 * count_volumes(GRAPH, Random().parts(GRAPH, 8, 0), 8).total
-    with_kahip, without = (count_volumes(GRAPH, Gvb(starts=1, kahip=n).parts(GRAPH, 8, 0), 8) for n in (1, 0))
-    assert with_kahip.send.max() <= 1.1 * without.send.max()
 
 
 def test_missing_package_or_illegal_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

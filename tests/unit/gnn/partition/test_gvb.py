@@ -153,18 +153,6 @@ def test_predicted_price_change_of_a_move_is_exact(symmetric: bool) -> None:
         assert not own_volume.any()
 
 
-def test_best_partition_is_returned_not_the_last() -> None:
-    """Without a penalty, moves follow the total volume and pass partitions with a smaller maximum."""
-    matrix = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency
-    parts = Gvb().parts(matrix, K, 0)
-    rule = MoveRule(heaviest(matrix, parts, K), UNLIMITED, 64)
-    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
-    before = quality(matrix, parts, K)
-    for seed in range(3):
-        after = quality(matrix, cycle(level, parts, K, rule, penalty=0, seed=seed)[0], K)
-        assert (after.max_send, after.total) <= (before.max_send, before.total)
-
-
 def test_ceiling_on_total_precedes_maximum_send() -> None:
     """From a local minimum of the total volume, a smaller maximum requires a larger total."""
     matrix = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency

@@ -183,15 +183,6 @@ def test_invalid_input_is_refused() -> None:
         Metis(ufactor=0)
 
 
-def test_metis_sends_less_than_random_and_stays_balanced() -> None:
-    side = np.arange(32 * 32).reshape(32, 32)
-    u, v = np.r_[side[:, :-1].ravel(), side[:-1].ravel()], np.r_[side[:, 1:].ravel(), side[1:].ravel()]
-    matrix = csr_array((np.ones(2 * len(u)), (np.r_[u, v], np.r_[v, u])), shape=(1024, 1024))
-    random, metis = (partition(each, matrix, 8, seed=0, folder=None).quality for each in (Random(), Metis()))
-    assert metis.total < 0.3 * random.total
-    assert metis.nnz_imbalance <= 5
-
-
 @pytest.mark.parametrize("k", [2, 3, 8])
 def test_metis_leaves_no_part_empty_and_prints_nothing(k: int, capfd: pytest.CaptureFixture[str]) -> None:
     """From one vertex more than parts upwards, on a cycle and on disjoint pairs."""
