@@ -169,6 +169,22 @@ def test_table_2_held_out() -> None:
     assert max(errors["axonn_samo", gpus] for gpus in samo.counts("gpt3_13b")) < 2.5
 
 
+def test_time_saved_at_the_largest_counts() -> None:
+    for model in samo.MODELS:
+        ours = lab().saved(model, samo.counts(model)[-1], over=samo.DENSE)
+        assert ours == pytest.approx(printed()[f"samo.sec6b.max_speedup.{model}"], abs=5.7), model
+
+
+def test_figure_8_within_eight_points_but_for_four_parts() -> None:
+    wrong = {
+        (part, gpus)
+        for gpus in samo.PROFILED
+        for part, value in samo.savings(lab(), gpus).items()
+        if part != "total" and abs(value - printed()[f"samo.fig8.{part}.gpus_{gpus}"]) > 8
+    }
+    assert wrong == {("collective", 512), *(("overhead", gpus) for gpus in samo.PROFILED)}
+
+
 def test_axonns_phases_and_memory() -> None:
     assert lab().study("after").pipeline == pytest.approx(34.05, rel=0.08)
     assert lab().study("before").reduction == pytest.approx(0.62 / 2, rel=0.1), "with both adapters of a node"

@@ -27,7 +27,7 @@ from suite.papers.public.schedule_steps import (
     scheduled_step,
 )
 from suite.papers.public.score import CellAnswer, answer, by_group, right_orders, score
-from suite.papers.public.spread import constant_spreads
+from suite.papers.public.spread import constant_spreads, step_lines
 from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 from suite.simulate.operations.generation import generations
@@ -278,6 +278,13 @@ def test_the_best_variant_is_chosen_by_the_other_groups() -> None:
     variants = [ModelVariant(groups={"a": 0.1, "b": 0.3}), ModelVariant("pause", 1.0, {"a": 0.4, "b": 0.1})]
     assert best_without(["b"], variants).constant == ""
     assert best_without(["a"], variants).constant == "pause"
+
+
+def test_a_line_through_two_simulations_gives_the_fit() -> None:
+    cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
+    line = step_lines([cell])[cell.id]
+    assert line.throughput(0.6) == pytest.approx(calibrate.throughput(cell, 0.6), rel=0.02)
+    assert line.share(cell.tokens_per_second or 0.0) == pytest.approx(calibrate.fit(cell), rel=0.02)
 
 
 def test_the_spread_holds_every_other_choice() -> None:

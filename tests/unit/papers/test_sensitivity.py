@@ -122,6 +122,23 @@ def test_plan_of_one_run_is_varied_alone() -> None:
         assert changed.samo_plan(model, system, 128) == lab.samo_plan(model, system, 128)
 
 
+@pytest.mark.parametrize(("at", "changed"), [("rivals", {"deepspeed_3d"}), ("all", {"deepspeed_3d", "axonn_samo"})])
+def test_systems_run_on_their_own_best_plans(at: str, changed: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = source("samo").varied("plan.samo.own_best", at)
+    printed = {system: source("samo").samo_plan("gpt3_xl", system, 64) for system in ("deepspeed_3d", "axonn_samo")}
+    systems: list[str] = []
+
+    def tuned(self: Any, model: str, system: str, **options: Any) -> Any:
+        systems.append(system)
+        assert (model, options) == ("gpt3_xl", {"gpus": 64, "batch": 512})
+        return type("Best", (), {"plan": "best"})
+
+    monkeypatch.setattr(type(lab), "tuned", tuned)
+    plan_of = {system: lab.samo_plan("gpt3_xl", system, 64) for system in printed}
+    assert plan_of == {system: "best" if system in changed else plan for system, plan in printed.items()}
+    assert set(systems) == changed
+
+
 def test_stand_in_is_varied_without_drawing_the_others_again() -> None:
     lab = source("sparse_gnn")
     lab.matrix("reddit")
