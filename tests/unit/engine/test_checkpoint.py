@@ -303,29 +303,25 @@ def test_damaged_file_falls_back_to_previous_checkpoint(tmp_path: Path) -> None:
 
 
 def test_write_error_raises_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = storage.write_file
+    write, failed = storage.write_file, list[Path]()
 
-    def full(path: Path, data: bytes) -> dict[str, Any]:
-        if broken and path.name == "layer-00006.safetensors":
+    def full_once(path: Path, data: bytes) -> Any:
+        if path.name == "layer-00006.safetensors" and path.parent.name.startswith(f".{SECOND}") and not failed:
+            failed.append(path)
             raise OSError(28, "No space left on device")
-        return put(path, data)
+        return write(path, data)
 
-    broken = False
-    monkeypatch.setattr(storage, "write_file", full)
+    monkeypatch.setattr(storage, "write_file", full_once)
 
     def rank(world: Any) -> list[str]:
-        nonlocal broken
         engine = make_engine(ODD, world)
         engine.train_batch(batch_of(ODD, 0))
         engine.save(tmp_path)
         engine.train_batch(batch_of(ODD, 1))
-        broken = True
         with pytest.raises((OSError, RankError)) as caught:
             engine.save(tmp_path)
-        world.all_reduce_scalar(0.0, "sum", lambda: None)
+        world.all_reduce_scalar(0.0, "sum", lambda: None)  # rank 0 has removed the unfinished files
         remaining = names(tmp_path)
-        world.all_reduce_scalar(0.0, "sum", lambda: None)
-        broken = False
         engine.save(tmp_path)
         return [*remaining, str(caught.value), engine.load(tmp_path).path.name]
 
