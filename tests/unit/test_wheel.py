@@ -48,9 +48,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["draw", "system=axonn", "grid.inter=3"], "stage 0"),
         (["run", "system=axonn", "grid.inter=3", "executor=check"], " ok "),
         (["run", *SIMULATED], " ok "),
-        (["conformance", "--help"], "usage: "),
     ],
-    ids=["help", "draw", "check", "simulated", "conformance"],
+    ids=["help", "draw", "check", "simulated"],
 )
 def test_wheel_runs_without_a_checkout(installed: Path, tmp_path: Path, arguments: list[str], expected: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(installed), "PATH": "/usr/bin:/bin"}

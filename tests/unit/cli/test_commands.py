@@ -14,7 +14,6 @@ import pytest
 
 from suite.cli.main import MODULES, command, main
 from suite.config.compose import composed
-from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from tests.support.waiting import patience
@@ -145,10 +144,6 @@ def test_command_accepts_its_own_example_and_its_keys_exist() -> None:
             for part in key.split("."):
                 assert part in group, (name, key)
                 group = group[part]
-
-
-def test_nightly_help_lists_all_settings() -> None:
-    assert command("nightly").keys.keys() == {*NightlySettings.model_fields, "accept", "index"}
 
 
 def test_overrides_flags_and_values_stand_in_any_order() -> None:

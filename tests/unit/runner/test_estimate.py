@@ -107,16 +107,6 @@ def offload(bucket: int, **more: int) -> dict[str, Any]:
     return {"layout": {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": bucket, **more}}
 
 
-def test_update_can_be_the_peak() -> None:
-    """A batch of one short sequence: the buckets of a step are larger than the saved activations."""
-    small = CONFIG["model"]["shape"] | {"hidden": 40, "sequence": 1}
-    few = {"model": CONFIG["model"] | {"shape": small}, "batch": {"size": 1, "microbatch": 1}}
-    (predicted,) = kinds(config_of(**few, memory=offload(10**6)))
-    assert "activations" not in predicted
-    assert predicted["weights"] == 4 * ((5 + 1) * 40 + 2 * (12 * 40 * 40 + 10 * 40) + 80 + 5 * 40)
-    assert predicted["scratch"] == 2 * predicted["weights"]
-
-
 def test_mixed_precision_offloaded() -> None:
     """AxoNN V-B: 4 phi, and during the update 16 per entry of a bucket."""
     half = {"half": "bfloat16", "loss_scale": None}

@@ -158,20 +158,3 @@ def test_unanswered_claim_names_its_refused_run(tmp_path: Path) -> None:
     assert "NCCL moves CUDA memory" in record.reason
     answer = judged(folder=tmp_path)
     assert (answer.verdict, record.label in answer.why) == (Verdict.NOT_RUN, True)
-
-
-@pytest.mark.parametrize("name", ["axonn_fig3", "axonn_fig4"])
-def test_message_experiments_cover_the_cases_of_their_claims(name: str) -> None:
-    """Enough points, repeats and cases; the terms are the claim's own, in its order."""
-    claims_by_id = {claim.id: claim for claim in claims.load()}
-    for run in expand([f"experiment={name}"]):
-        study, plan = run.config.executor.build(), run.config.measure
-        assert run.label.endswith(str(run.grid)), "more ranks are another run"
-        assert len(study.sizes) >= 12
-        assert (study.sizes[0], study.sizes[-1]) == (8, 1 << 24)
-        assert plan.rounds * plan.batches >= 3
-        claim = study.claim
-        assert claims_by_id[claim.id].terms == tuple(claim.terms)
-        assert Evidence.MEASURED in {row.evidence for row in claims_by_id[claim.id].answers}, "or no verdict follows"
-        cases = [size for size in study.sizes if claim.least <= size <= claim.most]
-        assert len(cases) >= 4

@@ -94,13 +94,6 @@ def test_scores_of_earlier_batches_come_from_the_checkpoint(tmp_path: Path) -> N
     assert resumed.system.scored == 2
 
 
-def test_run_without_a_folder_keeps_no_history(tmp_path: Path) -> None:
-    checkpoints: dict[str, Any] = {}
-    rank = make_rank(None, checkpoints, every=1)
-    assert rank.train(3)["losses"] == [0, 1, 2]
-    assert (checkpoints, rank.history.batches, rank.history.notes) == ({}, [], ())
-
-
 def test_batch_times_exclude_writing_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     for module in ("rank", "resume"):

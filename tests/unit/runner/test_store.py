@@ -21,7 +21,6 @@ from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
 from suite.runner import provenance
-from suite.runner.runs import expand
 from suite.runner.store import Store, key_of, source_hash
 
 HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
@@ -87,17 +86,6 @@ def test_record_key_follows_what_decides_numbers() -> None:
     # where no rank is started, the simulation of a system decides
     simulated = [{"executor": {"kind": "simulated"}, "system": {"simulation": {"zero_stage": n}}} for n in (0, 1)]
     assert key_of(simulated[0], HERE) != key_of(simulated[1], HERE)
-
-
-def test_same_command_reuses_its_records() -> None:
-    def keys(*more: str) -> list[str]:
-        return [key_of(run.settings, HERE) for run in expand(["experiment=smoke", *more])]
-
-    first = keys()
-    assert len(set(first)) == len(first) > 1
-    assert keys() == first
-    assert keys("reports=elsewhere", "rerun=failed", "on_error=stop", "scale=smoke") == first
-    assert not set(keys("seed=1")) & set(first)
 
 
 def test_sources_are_hashed_by_name_and_content(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.runner.runs import freeze
 from suite.runner.system_schedule import schedule_of
-from suite.runner.tune import closed_form_plan
 
 
 def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
@@ -108,8 +107,3 @@ def test_system_of_unknown_order_is_neither_drawn_nor_checked() -> None:
     with pytest.raises(Unsupported) as refusal:
         draw(["system=torch_gpipe", "system.order=null"])
     assert refusal.value.key == "system.order"
-
-
-def test_plan_of_pytorch_gpipe_is_predicted_with_its_order() -> None:
-    config = resolve(["system=torch_gpipe", "grid.inter=2"])
-    assert type(closed_form_plan(config).system.schedule).__name__ == "GPipe"
