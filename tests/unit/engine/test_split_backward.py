@@ -226,18 +226,18 @@ def split_and_whole(
 ) -> str:
     """Assert the same bits after B and after I and W. Returns the names of the weights with a gradient from W.
 
-    A sum of three passes depends on their order."""
+    The sum of several passes depends on their order."""
     results, late = [], ""
-    for ops in ("B0 B1 B2", "I0 I1 I2 W0 W1 W2"):
+    for ops in ("B0 B1 B2 B3", "I0 I1 I2 I3 W0 W1 W2 W3"):
         with drawing(1, 0, 0):
             stage = Stage([make().to(dtype)])
-        for number in range(3):
+        for number in range(4):
             x = torch.randn(*shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
             (y,) = stage.forward(number, (x.to(dtype),), sample=0, read=KEEP)
         gradient = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape).to(dtype)
-        into = run_ops(stage, ops[:8], (gradient,))
+        into = run_ops(stage, ops[:11], (gradient,))
         before = [None if grad is None else grad.clone() for grad in gradients_of(stage)]
-        run_ops(stage, ops[8:])
+        run_ops(stage, ops[11:])
         changed = [
             name.rpartition(".")[2]
             for (name, weight), old in zip(stage.layers.named_parameters(), before, strict=True)
@@ -319,7 +319,7 @@ def compiled() -> nn.Module:
 
 
 class Alternating(nn.Module):
-    """A weight that is used by linear layers alone in two passes, and otherwise too in the third."""
+    """A weight that is used by linear layers alone in three passes, and otherwise too in the fourth."""
 
     def __init__(self, *, reentrant: bool) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class Alternating(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        if self.calls % 3:
+        if self.calls % 4:
             return self.linear(x)
         return checkpoint(self.linear, x, use_reentrant=True) if self.reentrant else self.linear(x * self.linear.bias)
 
@@ -378,7 +378,7 @@ def test_hooks_on_weights_run_once_on_whole_gradients() -> None:
     split_and_whole(make)
     whole, split = seen[: len(seen) // 2], seen[len(seen) // 2 :]
     assert sorted(whole, key=str) == sorted(split, key=str)
-    assert len(whole) == 3 * 3  # in each pass by the hooks on the weight, its transpose and the bias
+    assert len(whole) == 4 * 3  # in each pass by the hooks on the weight, its transpose and the bias
 
 
 def test_hooks_on_the_node_that_accumulates_run_in_op_w() -> None:
