@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from suite.cli.tune import main
 from suite.core.record import Outcome, Record
 from suite.runner.runs import expand
 from tests.support.tools import needs
+from tests.support.waiting import patience, wait_until
 
 SHORT = [
     "batch.size=4",
@@ -28,6 +28,7 @@ SHORT = [
 
 
 @pytest.mark.ranks
+@pytest.mark.exhaustive
 def test_tune_measures_two_plans_and_selects_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     needs("mpiexec")
     assert main(["system=axonn", "model.shape.layers=2", "machine=h200", *SHORT, f"reports={tmp_path}"]) == 0
@@ -62,13 +63,14 @@ def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) ->
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    end = time.monotonic() + 90
-    while len(command_processes(tmp_path)) < 3:  # the command itself, and ranks
-        assert time.monotonic() < end
+
+    def ranks_are_up() -> bool:
         assert process.poll() is None
-        time.sleep(0.05)
+        return len(command_processes(tmp_path)) >= 3  # the command itself, and ranks
+
+    wait_until(ranks_are_up, 60)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=patience(20))
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "interrupted by SIGINT; run the same command again to continue"
     assert "Traceback" not in errors

@@ -10,8 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from suite.core.record import Outcome, Record
 from suite.runner.slurm import wait
 from suite.runner.slurm.submit import submit_sweep
 from tests.support.slurm_cluster import Cluster, cluster
+from tests.support.waiting import patience, wait_until
 
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 ROOT = PLUGINS.parents[1]
@@ -58,13 +58,6 @@ def deadly(reports: Path, how: str, number: int = 0, *overrides: str) -> list[st
 def job_id_of(lines: list[str]) -> str:
     """Slurm's number of the first array that a submission reported."""
     return next(line.split()[2].rstrip(",") for line in lines if line.startswith("slurm: job "))
-
-
-def wait_until(reached: Callable[[], bool], seconds: float = 40) -> None:
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_job_cancelled_before_it_starts_alone_runs_again(slurm: Cluster, tmp_path: Path) -> None:
@@ -140,7 +133,7 @@ def test_interrupted_sweep_cancels_its_own_jobs_only(slurm: Cluster, tmp_path: P
     )
     wait_until(lambda: process.poll() is not None or (tmp_path / "log").exists())
     process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=60)[0].decode()
+    output = process.communicate(timeout=patience(30))[0].decode()
     assert process.returncode == 128 + signal.SIGINT, output
     assert "cancelled" in output
     assert outcomes(tmp_path) == {"sleeps0": "cancelled"}

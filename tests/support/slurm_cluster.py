@@ -26,6 +26,7 @@ import psutil
 import pytest
 
 from tests.support.tools import needs
+from tests.support.waiting import patience
 
 KILL_WAIT = 10  # seconds from SIGTERM to SIGKILL
 _CONF = """
@@ -86,7 +87,9 @@ class Cluster:
     def run(self, *command: str, host: int = 0) -> str:
         """Output of a command on a node. Raises AssertionError if the command fails."""
         line = self.hosts[host].inside(*command)
-        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            line, env=self.environment, capture_output=True, text=True, timeout=patience(60), check=False
+        )
         assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -113,7 +116,7 @@ class Cluster:
 
     def until(self, reached: Callable[[], bool], seconds: float) -> None:
         """Wait for a condition. Raises AssertionError with the logs of the daemons when it does not hold in time."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while not reached():
             logs = "\n".join(file.read_text(errors="replace")[-1500:] for file in (self.folder / "log").iterdir())
             assert time.monotonic() < end, logs
