@@ -15,12 +15,10 @@ from functools import cache
 import pytest
 
 from baselines.gpipe import GPipe
-from suite.core.errors import IllegalSchedule, InvalidRequest
+from suite.core.errors import IllegalSchedule
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.schedule import MessageDriven
 from suite.schedule.check import check, check_message_order
-from suite.schedule.csv_laws import check_schedule_file
-from suite.schedule.torch_csv import parse
 from tests.support.drawn import drawn, generator
 from tests.support.schedules import SCHEDULES, serves
 
@@ -194,21 +192,6 @@ def move(rows: Rows, pick: random.Random) -> None:
     row.insert(pick.randrange(len(row) + 1), op)
 
 
-def weight_before_input(rows: Rows, pick: random.Random) -> None:
-    row = pick.choice(rows)
-    weights = [text for text in row if "W" in text]
-    if not weights:
-        return swap(rows, pick)
-    weight = pick.choice(weights)
-    row.remove(weight)
-    row.insert(row.index(weight.replace("W", "I")), weight)
-
-
-def early_update(rows: Rows, pick: random.Random) -> None:
-    row = pick.choice(rows)
-    row.insert(pick.randrange(len(row) - 1), row.pop())
-
-
 def other_rank(rows: Rows, pick: random.Random) -> None:
     source, target = pick.choice(rows), pick.choice(rows)
     target.insert(pick.randrange(len(target)), source.pop(pick.randrange(len(source) - 1)))
@@ -235,7 +218,7 @@ def other_backward(rows: Rows, pick: random.Random) -> None:
         del row[at]
 
 
-MUTATE = (drop, double, swap, swap, move, weight_before_input, early_update, rename, rename, other_rank, other_backward)
+MUTATE = (drop, double, swap, swap, move, move, rename, rename, other_rank, other_backward)
 
 
 def mutants(name: str, ranks: int, microbatches: int, seeds: Sequence[int]) -> Iterator[tuple[Rows, tuple[int, ...]]]:
@@ -289,30 +272,6 @@ def assert_agrees(rows: Rows, homes: tuple[int, ...], microbatches: int, bounds:
     return False
 
 
-def assert_file_agrees(rows: Rows) -> bool | None:
-    """Compare the check of a file, which has no updates, with the oracle. None for a file that cannot be parsed."""
-    plain = [[text for text in row if "U" not in text] for row in rows]
-    held: dict[int, set[int]] = {}
-    for rank, row in enumerate(plain):
-        for text in row:
-            held.setdefault(parts(text)[0], set()).add(rank)
-    one_rank = all(len(ranks) == 1 for ranks in held.values())
-    parsable = one_rank and sorted(held) == [*range(len(held))] and all(plain)
-    try:
-        file = parse("".join(",".join(row) + "\n" for row in plain))
-    except InvalidRequest:
-        assert not parsable
-        return None
-    assert parsable
-    count = 1 + max(parts(text)[2] for row in plain for text in row)
-    updated = [[*row, f"{file.homes.index(rank)}U0"] for rank, row in enumerate(plain)]
-    oracle = Brute(updated, file.homes, count, [10**9] * len(rows))
-    law = refusal(lambda: check_schedule_file(file, "a.csv"))
-    assert (law is None) == oracle.legal, (law, oracle.faults, oracle.waits)
-    assert law is None or re.match(r"a\.csv(, row \d+ \(rank \d+\)(, column \d+)?|: deadlock): .*\d+[FBIW]\d+", law)
-    return law is None
-
-
 @pytest.mark.parametrize("name", drawn(EVERY, n=5))
 def test_mutations_are_named_or_stay_legal(name: str) -> None:
     verdicts = []
@@ -322,6 +281,5 @@ def test_mutations_are_named_or_stay_legal(name: str) -> None:
         for mutant, homes in mutants(name, ranks, microbatches, seeds):
             for bounds in ((10**9,) * ranks, peaks(rows)):
                 verdicts.append(assert_agrees(mutant, homes, microbatches, bounds))
-            assert_file_agrees(mutant)
     assert verdicts.count(False) >= 40, "few mutations break a law"
     assert verdicts.count(True) >= 1, "no mutation stays legal"

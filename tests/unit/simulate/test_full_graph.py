@@ -205,6 +205,7 @@ def test_seconds_by_hand() -> None:
             # 1.5D, 8 parts on 2 columns: a column has 4 stages, in each one process sends 7 messages one after another
             (plain.staged(columns, 1.0), 4 * 7 * 5 / 10),
             (plain.all_to_all(columns, 1.0), 7 * 5 / 10),
+            (FOURS.staged(columns, 1.0), 4 * 6 * 5 / 10),  # one of the seven is on the same node
             (CALLS.staged(columns, 1.0), 4 * (0.5 + 7 * 1.0 + 3.5)),
             # Algorithm 2 sends without asking how many rows there are; all to all skips what is empty
             (CALLS.staged(empty, 1.0), 4 * (0.5 + 7 * 1.0)),
