@@ -130,7 +130,7 @@ def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize(
     "overrides",
     [
-        *drawn([(each,) for each in executors() if is_quick(each)], n=2),
+        *drawn([(each,) for each in executors() if is_quick(each)], n=1),
         *(pytest.param(each, marks=pytest.mark.exhaustive) for each in executors() if not is_quick(each)),
     ],
     ids=lambda each: each[1],

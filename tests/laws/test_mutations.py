@@ -27,7 +27,7 @@ from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = mutations.load()
-FEW = 4  # mutations that a run draws
+FEW = 3  # mutations that a run draws
 SLOW_FAMILIES = 45  # without an answer of a second
 LINE = re.compile(
     r"(?P<mutation>\S+) +(?P<claim>\S+) +(?P<evidence>\w+): (?P<before>.+) -> (?P<after>.+?)(?P<same>  SAME)?"

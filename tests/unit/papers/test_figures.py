@@ -88,7 +88,7 @@ SLOW = ("axonn_table2", "samo_variants", "axonn_small", "pipeoptim_small")  # se
 
 
 @pytest.mark.usefixtures("brief")
-@pytest.mark.parametrize("name", drawn([name for name in OWN if name not in SLOW], n=3))
+@pytest.mark.parametrize("name", drawn([name for name in OWN if name not in SLOW], n=2))
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
     metrics = figure_metrics(name, published(), lab())
     rows = {claim.id: row.evidence for claim, row in answers_of_figure(claims.load(), name)}

@@ -19,14 +19,6 @@ from suite.papers.public.league_file import ANSWERS, LEAGUE, MAX_BYTES, publishe
 from tests.support.league import league_file
 from tests.support.refusals import refused
 
-
-def test_file_holds_what_was_written(tmp_path: Path) -> None:
-    assert read_league(tmp_path) is None
-    content = league_file()
-    assert content.write(tmp_path) == tmp_path / LEAGUE
-    assert read_league(tmp_path) == content
-
-
 DAMAGES: tuple[tuple[tuple[str | int, ...], Any, str], ...] = (  # path, value, key of the refusal
     (("score", "mean"), "0.2", "league.score.mean"),
     (("score", "mean"), float("nan"), "league.score.mean"),
@@ -43,7 +35,10 @@ DAMAGES: tuple[tuple[tuple[str | int, ...], Any, str], ...] = (  # path, value, 
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    league_file().write(tmp_path)
+    assert read_league(tmp_path) is None
+    content = league_file()
+    assert content.write(tmp_path) == tmp_path / LEAGUE
+    assert read_league(tmp_path) == content
     path = tmp_path / LEAGUE
     text = path.read_text()
     for (*parents, last), value, key in DAMAGES:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from baselines.pipedream import Stash
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
@@ -27,7 +26,6 @@ from suite.papers.pipeoptim.probes import RULES as WATCHED_RULES
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.weights import Latest, Predict
-from suite.workload.recurrent import GNMT
 from tests.support.drawn import drawn
 from tests.support.published_runs import lab, published
 
@@ -267,14 +265,6 @@ def test_figure_shows_ledgers_and_table_2() -> None:
     assert ahead.ours["spectrain, forward"] == [3, 2, 2, 1]
 
 
-def test_figure_bytes_are_copies_of_stage_weights() -> None:
-    """The stash holds what four, three, two and one copies of the stages take; the network's own size is known."""
-    sizes = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)[2].ours
-    once = [whole / copies for whole, copies in zip(sizes["pipedream"], (4, 3, 2, 1), strict=True)]
-    assert sum(once) == pytest.approx(4 * GNMT().parameters / 2**20)
-    assert sizes["pipeoptim"] == pytest.approx([2 * once[0], 2 * once[1], 2 * once[2], once[3]])
-
-
 # -- watched training: weights read by each pass, and distances
 
 MINI_BATCHES = 12
@@ -284,17 +274,6 @@ def batches(count: int = MINI_BATCHES) -> list[tuple[Any, Any]]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, 8, 1, 8, 8), generator=generator, dtype=torch.uint8)
     return list(zip(images, torch.randint(0, 10, (count, 8), generator=generator), strict=True))
-
-
-def test_stash_reads_one_old_version_in_both_passes() -> None:
-    run = train_watched(Stash(), WATCHED_RULES["sgdm"], batches())
-    assert run.total(run.between) == 0
-    assert run.total(run.forward) == run.total(run.late) > 0
-    for stage, watch in enumerate(run.stages):
-        assert sorted(watch.versions) == list(range(MINI_BATCHES + 1))
-        for index in run.steady:
-            assert watch.forward[index][0] == index - (DEPTH - 1 - stage)
-            assert torch.equal(watch.forward[index][1], watch.versions[watch.forward[index][0]])
 
 
 @pytest.mark.parametrize("optimizer", drawn(WATCHED_RULES, n=1))

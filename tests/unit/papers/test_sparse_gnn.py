@@ -208,7 +208,7 @@ def test_runs_beyond_memory_are_not_plotted() -> None:
     assert panel.null[CAGNET][1] == pytest.approx(panel.null[CAGNET][0])  # equally many rows per receiver
 
 
-@pytest.mark.parametrize("figure", drawn(FIGURES_OF, n=3))
+@pytest.mark.parametrize("figure", drawn(FIGURES_OF, n=2))
 def test_cluster_answers_and_panels_are_complete(figure: str) -> None:
     for claim, _ in answers_of_figure(claims.load(), figure):
         if claim.reach == "cluster":
