@@ -135,7 +135,7 @@ def test_work_grows_no_faster_than_the_records(tmp_path):
     in showing it. Pictures are bounded."""
     some_claims, counts, counts_shown = claims.load()[::12], list[int](), list[int]()
     page.render(read_store(tmp_path))  # templates are compiled
-    for count in (45, 90, 180):
+    for count in (32, 64, 128):
         folder = tmp_path / str(count)
         stores.fill(folder, count, machines=("",), names=NAMES)
         with limits(RUNS=10**6, EARLIER=10**6, ROWS=10**6, PICTURES=2):

@@ -203,6 +203,9 @@ def test_loss_expectation_without_system_is_the_worst_of_all(make):
     runs = [make("pytorch 1x1", loss=[4.0, 2.0]), make("axonn 2x1", loss=[4.0, 2.0625])]
     assert judged(LOSS | {"at_most": 0.03125}, *runs).judgement is MET
     assert judged(LOSS | {"at_most": 0.03124}, *runs).judgement is NOT_MET
+    named = LOSS | {"system": "axonn 2x1", "versus": "pytorch 1x1", "at_most": 0.03125}
+    assert (judged(named, *runs).judgement, judged(named, *runs).ours) == (MET, 0.03125)
+    assert judged(named | {"at_most": 0.03124}, *runs).judgement is NOT_MET
     runs.append(make("gpipe 2x1", loss=[4.0, 2.1]))
     finding = judged(LOSS, *runs)
     assert (finding.judgement, finding.ours) == (NOT_MET, pytest.approx(0.05))

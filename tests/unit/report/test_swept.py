@@ -171,43 +171,35 @@ def replace_panels(record: Record, panels: list[Any]) -> Record:
     return replace(record, config=record.config | {"experiment": plan})
 
 
+TOKENS = {"batch": {"size": 1000}, "model": {"shape": {"sequence": 3000}}}
+FLOPS = {"useful_flops_per_batch": ("flop", (3e8,))}
+DERIVED: list[tuple[str, dict[str, Any], float, float]] = [  # metric, configuration, seconds of a batch, value
+    ("percent_of_peak", {}, 0.1, 50.0),  # 2e9 flop as dense products, of 4e10 flop/s
+    ("useful_percent_of_peak", {}, 0.1, 7.5),  # 3e8 flop of kept weights
+    ("percent_of_vendor_peak", {"experiment": {"vendor_peak": 2e11}}, 0.1, 10.0),
+    ("percent_of_vendor_peak", {"experiment": {"vendor_peak": "much"}}, 0.1, NAN),
+    ("percent_of_vendor_peak", {"experiment": {"vendor_peak": None}}, 0.1, NAN),
+    ("training_days", TOKENS, 86.4, 100.0),  # 3e11 tokens at 3e6 a batch
+    ("training_days", {}, 86.4, NAN),
+    ("training_days", {"batch": {"size": 0}, "model": {"shape": {"sequence": 8}}}, 86.4, NAN),
+    ("training_days", {"batch": {"size": 10**400}, "model": {"shape": {"sequence": "8"}}}, 86.4, NAN),
+    ("training_days", {"batch": 3, "model": [3]}, 86.4, NAN),
+]
+
+
 def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
-    """2e9 flop in 0.1 s of 4e10 flop/s are 50 percent; 3e11 tokens at 3e6 a batch of 86.4 s are 100 days."""
-    peak, days = ({"title": name, "key": KEY, "metric": name} for name in ("percent_of_peak", "training_days"))
-    config = {"batch": {"size": 1000}, "model": {"shape": {"sequence": 3000}}}
+    for metric, changes, seconds, expected in DERIVED:
+        panel = {"title": metric, "key": KEY, "metric": metric}
+        plan = {"expect": [], "panels": [panel]} | changes.get("experiment", {})
+        times = {"batch_time": ("s", (seconds, 2 * seconds, seconds / 2))}
+        drawn = lone(run, panel, more=times | FLOPS, config=changes | {"experiment": plan})
+        assert drawn.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((expected,), nan_ok=True), metric
+        if not math.isnan(expected):
+            assert drawn.panel.unit == ("day" if metric == "training_days" else "percent")
+    peak = {"title": "Peak", "key": KEY, "metric": "percent_of_peak"}
     drawn = lone(run, peak, more={"batch_time": ("s", (0.1, 0.2, 0.05))})
-    assert (drawn.panel.unit, curve(drawn, "axonn")) == ("percent", pytest.approx((50,)))
     assert rows(drawn)[0][4] == "3 [25 … 100]"
-    drawn = lone(run, days | {"unit": "day"}, config=config, more={"batch_time": ("s", (86.4, 86.4, 172.8))})
-    assert (drawn.panel.unit, curve(drawn, "axonn")) == ("day", pytest.approx((100,)))
-    assert rows(drawn)[0][4] == "3 [100 … 200]"
-    for config in (
-        {},
-        {"batch": {"size": 0}, "model": {"shape": {"sequence": 8}}},
-        {"batch": {"size": 10**400}, "model": {"shape": {"sequence": "8"}}},
-        {"batch": 3, "model": [3]},
-    ):
-        assert not lone(run, days, config=config).panel.systems
-
-
-def test_flops_of_sparse_products_are_shown_apart(run):
-    """2e9 flop as dense products and 3e8 of kept weights in 0.1 s of 4e10 flop/s: 50 percent, and 7.5."""
-    names = ("percent_of_peak", "useful_percent_of_peak")
-    panels = [{"title": name, "key": KEY, "metric": name} for name in names]
-    time = {"batch_time": ("s", (0.1,))}
-    sparse = run(1, [], panels=panels, more=time | {"useful_flops_per_batch": ("flop", (3e8,))})
-    [both, useful], _ = read(sparse, run(1, [], panels=panels, system="gpipe", more=time))
-    assert (curve(both, "axonn"), curve(both, "gpipe")) == (pytest.approx((50,)), pytest.approx((50,)))
-    assert (useful.panel.unit, useful.panel.curves[OURS]) == ("percent", {"axonn": pytest.approx((7.5,))})
-
-
-def test_percent_of_vendor_peak_reads_the_experiment(run):
-    """2e9 flop in 0.1 s of 2e11 flop/s; without a promise there is no percent of it."""
-    panel = {"title": "Vendor", "key": KEY, "metric": "percent_of_vendor_peak"}
-    for promised, percent in ((2e11, 10.0), ("much", NAN), (None, NAN)):
-        plan = {"expect": [], "panels": [panel], "vendor_peak": promised}
-        drawn = lone(run, panel, more={"batch_time": ("s", (0.1,))}, config={"experiment": plan})
-        assert drawn.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((percent,), nan_ok=True)
+    assert not lone(run, peak | {"metric": "useful_percent_of_peak"}, more={"batch_time": ("s", (0.1,))}).panel.systems
 
 
 OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
