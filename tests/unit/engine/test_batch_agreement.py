@@ -193,12 +193,12 @@ def test_first_batch_of_each_epoch_is_compared(kind: str) -> None:
 
 @pytest.mark.parametrize("call", ["train_batch", "train", "stream"])
 def test_one_in_some_batches_is_compared(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "EVERY", 12)
+    monkeypatch.setattr(digests, "EVERY", 6)
 
     def use(engine: Engine, rank: int) -> None:
-        consume(engine, call, [batch(rank if n >= 16 else 0) for n in range(28)])
+        consume(engine, call, [batch(rank if n >= 8 else 0) for n in range(14)])
 
-    assert "batch 24 has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(call))
+    assert "batch 12 has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(call))
 
 
 def test_batches_1_2_4_and_every_64th_are_compared() -> None:
@@ -284,7 +284,7 @@ def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], h
 def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
     def use(engine: Engine, rank: int) -> None:
         if call == "a stream":
-            losses = engine.train(batches(24))
+            losses = engine.train(batches(9))
             list(losses if rank else [next(losses)])
         else:
             engine.train_batch(batch(0))

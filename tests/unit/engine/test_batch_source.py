@@ -17,6 +17,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.engine.random_state import undisturbed, user_code
+from tests.support.drawn import cells
 from tests.support.refusals import refused
 from tests.support.waiting import patience
 
@@ -85,9 +86,9 @@ def assert_equal(actual: list[Any], expected: list[Any]) -> None:
     assert all(torch.equal(x, z) for a, b in zip(actual, expected, strict=True) for x, z in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("kind", [noisy, Noisy])
-@pytest.mark.parametrize("make", [alone, replayed])
-@MODES
+@pytest.mark.parametrize(
+    ("make", "kind", "more"), cells([alone, replayed], [noisy, Noisy], [{}, STREAMED], n=3, always=[(alone, noisy, {})])
+)
 def test_batches_and_noise_match_plain_pytorch(make: Callable[..., Any], kind: Any, more: dict[str, int]) -> None:
     """Ranks of several processes: tests/distributed/test_batches.py."""
     expected, right, after = plain()
