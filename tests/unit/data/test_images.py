@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.data.images import check_folder, check_shape, cifar_100, digits, imagenet, tiny_imagenet
+from suite.core.errors import InvalidRequest, MissingDependency
+from suite.data.images import check_shape, cifar_100, digits, imagenet, tiny_imagenet
 from suite.workload import VGG, Transformer
 from tests.support.refusals import fault, refused
 from tests.unit.data.written import write
@@ -152,19 +152,6 @@ def test_imagenet_shows_the_middle_of_a_photograph(folders: Path, monkeypatch: p
     monkeypatch.setattr("suite.data.images.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install scikit-learn"):
         digits()
-
-
-def test_folders_of_another_form_are_refused(tmp_path: Path, cifar: Path) -> None:
-    check_folder("digits")
-    check_folder("cifar_100", cifar)
-    (tmp_path / "empty").mkdir()
-    for name, missing in (("cifar_100", "train.bin"), ("tiny_imagenet", "wnids.txt"), ("imagenet", "train")):
-        with refused(InvalidRequest, subject="no folder 'None'", legal=f"the folder that holds {missing}"):
-            check_folder(name)
-        with refused(InvalidRequest, subject=f"no {missing}"):
-            check_folder(name, tmp_path / "empty")
-    with refused(UnknownName, "data set of images", "imagenot", legal="did you mean 'imagenet'?"):
-        check_folder("imagenot", cifar)
 
 
 @pytest.mark.parametrize(

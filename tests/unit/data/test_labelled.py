@@ -12,7 +12,7 @@ from suite.cli import dataset_info
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import sentiment
 from suite.data.sentiment import imdb
-from suite.data.snippets import PACKAGES, WORD, check_folder, check_shape, snippets
+from suite.data.snippets import PACKAGES, WORD, check_shape, snippets
 from suite.data.text_classification import UNKNOWN, vocabulary_of
 from suite.workload import VGG, Transformer
 from suite.workload.recurrent import GNMT, ResidualLSTM
@@ -57,7 +57,7 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     assert classes.tolist() == list(range(8)), "the first batches see every package"
 
 
-def test_snippets_that_are_not_there_are_refused(library: Path, tmp_path: Path) -> None:
+def test_snippets_that_are_not_there_are_refused(library: Path) -> None:
     for key, value, legal in (
         ("train", 15, "14"),
         ("validation", 5, "4"),
@@ -69,12 +69,6 @@ def test_snippets_that_are_not_there_are_refused(library: Path, tmp_path: Path) 
         arguments = {"length": 3, "train": 14, "validation": 4, key: value}
         with refused(InvalidRequest, f"data.source.{key}", str(value), legal=legal):
             snippets(folder=library, **arguments)
-    check_folder("snippets", library)
-    check_folder("snippets")
-    with refused(InvalidRequest, subject="has no asyncio"):
-        check_folder("snippets", tmp_path / "nothing")
-    with pytest.raises(UnknownName):
-        check_folder("snippet", library)
 
 
 def test_the_interpreters_own_library_is_there() -> None:
@@ -144,20 +138,12 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
     sentiment.check_shape("imdb", reviews, ResidualLSTM())
 
 
-def test_folders_of_another_form_are_refused(reviews: Path, tmp_path: Path) -> None:
-    with refused(InvalidRequest, subject="no folder", legal="the folder aclImdb"):
-        imdb(reviews / "nowhere")
-    with refused(InvalidRequest, subject="no folder"):
-        sentiment.check_folder("imdb")
-    with refused(InvalidRequest, subject="has no train/neg"):
-        sentiment.check_folder("imdb", reviews / "train")
+def test_parts_without_reviews_are_refused(reviews: Path) -> None:
     (reviews / "test/neg/0_2.txt").unlink()
     with refused(InvalidRequest, subject="neg"):
         sentiment.check_folder("imdb", reviews)
     with refused(InvalidRequest, "data.source.vocabulary", "2", legal="10000"):
         imdb(reviews, vocabulary=2)
-    with pytest.raises(UnknownName):
-        sentiment.check_folder("imdbs", tmp_path)
 
 
 def test_samples_and_classes_are_counted_on_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

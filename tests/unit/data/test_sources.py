@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from suite.core.errors import InvalidRequest
-from suite.data import batches
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.data import batches, sentiment, snippets, text, translation
+from suite.data import images as data_images
 from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
 from suite.data.epochs import order
 from suite.data.images import Images, ImagesInMemory
@@ -143,3 +145,37 @@ def test_many_batches_are_drawn_as_they_are_read(monkeypatch: pytest.MonkeyPatch
         if number >= KEPT // 4:
             next(readers[1])
     assert sorted(calls[1:]) == list(range(100))
+
+
+LAYOUTS: tuple[tuple[Any, str, str], ...] = (
+    (data_images, "cifar_100", "train.bin"),
+    (data_images, "tiny_imagenet", "wnids.txt"),
+    (data_images, "imagenet", "train"),
+    (text, "wikitext_103", "wiki.train.tokens"),
+    (text, "bookcorpus", "books_large_p1.txt"),
+    (translation, "wmt16", "vocab.bpe.32000"),
+    (sentiment, "imdb", "aclImdb"),
+)
+
+
+def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
+    for module, name, legal in LAYOUTS:
+        for folder in (None, tmp_path / "absent"):
+            with refused(InvalidRequest, subject=f"no folder {str(folder)!r}", legal=legal):
+                module.check_folder(name, folder)
+        with refused(InvalidRequest, subject=str(tmp_path), legal=legal):
+            module.check_folder(name, tmp_path)
+        with pytest.raises(UnknownName, match=name):
+            module.check_folder(f"{name}x", tmp_path)
+    with refused(InvalidRequest, subject="has no asyncio"):
+        snippets.check_folder("snippets", tmp_path)
+    with pytest.raises(UnknownName):
+        snippets.check_folder("snippet")
+    defaults = (
+        (data_images, "digits"),
+        (text, "standard_library"),
+        (translation, "number_names"),
+        (snippets, "snippets"),
+    )
+    for module, name in defaults:
+        module.check_folder(name)

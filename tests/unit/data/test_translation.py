@@ -10,9 +10,9 @@ import num2words
 import numpy as np
 import pytest
 
-from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.data import translation
-from suite.data.translation import check_folder, check_shape, number_names, wmt16
+from suite.data.translation import check_shape, number_names, wmt16
 from suite.workload import Transformer
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING, UNKNOWN, ResidualLSTM
 from tests.support.refusals import fault, refused
@@ -158,18 +158,9 @@ def test_wmt16_reads_its_published_files(wmt: Path, monkeypatch: pytest.MonkeyPa
     assert wmt16(wmt).provenance()["sha256"] != provenance["sha256"]
     with refused(InvalidRequest, subject="train.tok.clean.bpe.32000.de of 1", legal="1"):
         _ = wmt16(wmt).samples
-
-
-def test_folders_of_another_form_are_refused(wmt: Path) -> None:
-    check_folder("wmt16", wmt)
-    check_folder("number_names")
-    with refused(InvalidRequest, subject="no folder 'None'", legal="the folder that holds vocab.bpe.32000"):
-        check_folder("wmt16")
-    (wmt / "vocab.bpe.32000").write_text("")
+    write(wmt, {"vocab.bpe.32000": ""})
     with refused(InvalidRequest, subject="no vocab.bpe.32000"):
         wmt16(wmt)
-    with refused(UnknownName, "data set of pairs", "wmt14", rule="number_names"):
-        check_folder("wmt14", wmt)
 
 
 def test_networks_that_cannot_read_pairs_are_refused(wmt: Path) -> None:

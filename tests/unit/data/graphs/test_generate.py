@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
-from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.communities import Communities
@@ -196,13 +193,3 @@ def test_arguments_that_make_no_graph_are_refused() -> None:
             source(**arguments).load(0)
     with refused(InvalidRequest, "seed", "-1"):
         SMALL["rmat"].load(-1)
-
-
-def test_every_graph_of_the_configs_is_built() -> None:
-    for path in (Path(__file__).resolve().parents[4] / "conf" / "graph").glob("*.yaml"):
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        source = build({key: value if value != "???" else "FOLDER" for key, value in config["source"].items()})
-        assert config["name"] == path.stem
-        if isinstance(source, SyntheticGraph):
-            assert source.name == path.stem
-            assert source.vertices <= 1 << 15, "two cores hold it"
