@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +11,10 @@ from suite.cli import dataset_info
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import sentiment
 from suite.data.sentiment import imdb
-from suite.data.snippets import PACKAGES, WORD, check_shape, snippets
+from suite.data.snippets import PACKAGES, WORD, snippets
 from suite.data.text_classification import UNKNOWN, vocabulary_of
-from suite.workload import VGG, Transformer
-from suite.workload.recurrent import GNMT, ResidualLSTM
-from tests.support.refusals import fault, refused
+from suite.workload.recurrent import ResidualLSTM
+from tests.support.refusals import refused
 from tests.unit.data.written import write
 
 
@@ -79,24 +77,6 @@ def test_the_interpreters_own_library_is_there() -> None:
         assert 0.6 < (part.tokens != UNKNOWN).mean() < 0.97, "most words have a number, and not all"
     tokens, _ = data.batch(0, size=4, seed=0, shape=reader(32, vocabulary=1000))
     assert tokens.min() >= UNKNOWN, "a snippet is as long as it says"
-    with refused(InvalidRequest, "model.shape.vocabulary", "999", rule="1000"):
-        data.batch(0, size=1, seed=0, shape=reader(vocabulary=999))
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        (VGG(), fault("data", "snippets", legal="model=residual_lstm_narrow")),
-        (Transformer(1, 8, 2, 4, 300), fault("data", "snippets")),
-        (GNMT(), fault("data", "snippets")),
-        (reader(classes=7), fault("model.shape.classes", "7", legal="model.shape.classes=8")),
-        (reader(vocabulary=2), fault("model.shape.vocabulary", "2")),
-    ],
-)
-def test_networks_that_cannot_read_texts_are_refused(shape: Any, expected: dict[str, object]) -> None:
-    check_shape("snippets", None, reader(vocabulary=3))
-    with refused(InvalidRequest, **expected):
-        check_shape("snippets", None, shape)
 
 
 @pytest.fixture

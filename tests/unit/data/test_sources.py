@@ -17,7 +17,7 @@ from suite.data.epochs import order
 from suite.data.images import Images, ImagesInMemory
 from suite.data.text_classification import Labelled, Texts
 from suite.data.translation import MARKS, SentencesInMemory, Translation
-from suite.workload import VGG
+from suite.workload import VGG, Transformer
 from suite.workload.recurrent import GNMT, ResidualLSTM
 from tests.support.refusals import refused
 
@@ -179,3 +179,53 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     )
     for module, name in defaults:
         module.check_folder(name)
+
+
+def vgg(image: int, colours: int, classes: int) -> VGG:
+    return VGG((4,), (1,), image=image, colours=colours, classes=classes)
+
+
+def lstm(vocabulary: int = 3, classes: int = 8) -> ResidualLSTM:
+    return ResidualLSTM(1, 2, 2, sequence=4, vocabulary=vocabulary, classes=classes)
+
+
+GPT, TRANSLATOR = Transformer(1, 8, 2, 4, 256), GNMT(2, 2, 2, 3, vocabulary=57)
+READABLE: tuple[tuple[Any, str, Any], ...] = (
+    (data_images, "digits", vgg(8, 1, 10)),
+    (data_images, "digits", vgg(16, 3, 11)),
+    (text, "standard_library", GPT),
+    (snippets, "snippets", lstm()),
+    (sentiment, "imdb", lstm(classes=2)),
+    (translation, "number_names", TRANSLATOR),
+)
+UNREADABLE: tuple[tuple[Any, str, Any, str, str, str], ...] = (
+    (data_images, "digits", GPT, "data", "digits", "model=vgg_narrow"),
+    (data_images, "digits", vgg(8, 1, 9), "model.shape.classes", "9", "model.shape.classes=10"),
+    (data_images, "digits", vgg(12, 1, 10), "model.shape.image", "12", "model.shape.image=8"),
+    (data_images, "digits", vgg(4, 1, 10), "model.shape.image", "4", "model.shape.image=8"),
+    (data_images, "cifar_100", vgg(32, 1, 100), "model.shape.colours", "1", "model.shape.colours=3"),
+    (data_images, "cifar_100", vgg(32, 3, 10), "model.shape.classes", "10", "model.shape.classes=100"),
+    (text, "standard_library", Transformer(1, 8, 2, 4, 255), "model.shape.vocabulary", "255", "256"),
+    *((text, "wikitext_103", shape, "data", "wikitext_103", "") for shape in (vgg(8, 1, 10), lstm(), TRANSLATOR)),
+    *((snippets, "snippets", shape, "data", "snippets", "") for shape in (vgg(8, 1, 10), GPT, TRANSLATOR)),
+    (snippets, "snippets", lstm(classes=7), "model.shape.classes", "7", "model.shape.classes=8"),
+    (snippets, "snippets", lstm(vocabulary=2), "model.shape.vocabulary", "2", "model.shape.vocabulary=3"),
+    (sentiment, "imdb", lstm(classes=1), "model.shape.classes", "1", "model.shape.classes=2"),
+    *((translation, "number_names", shape, "data", "number_names", "model=gnmt_narrow") for shape in (lstm(), GPT)),
+    (translation, "number_names", GNMT(2, 2, 2, 3, vocabulary=56), "model.shape.vocabulary", "56", "57"),
+)
+
+
+def test_networks_that_cannot_read_the_data_are_refused() -> None:
+    for module, name, shape in READABLE:
+        module.check_shape(name, None, shape)
+    for module, name, shape, key, value, legal in UNREADABLE:
+        with refused(InvalidRequest, key, value, legal=legal):
+            module.check_shape(name, None, shape)
+    for source, shape in (
+        (images, vgg(2, 1, 9)),
+        (texts, lstm(vocabulary=8, classes=10)),
+        (pairs, GNMT(2, 2, 2, 3, vocabulary=12)),
+    ):
+        with refused(InvalidRequest, "model.shape.classes" if source is images else "model.shape.vocabulary"):
+            source(9).batch(0, size=1, seed=0, shape=shape)

@@ -20,13 +20,11 @@ from suite.data.text import (
     batches,
     bookcorpus,
     check_folder,
-    check_shape,
     standard_library,
     wikitext_103,
     windows,
 )
-from suite.workload import VGG, Transformer
-from suite.workload.recurrent import GNMT, ResidualLSTM
+from suite.workload import Transformer
 from tests.support.drawn import generator
 from tests.support.refusals import fault, refused
 from tests.unit.data.written import write
@@ -215,12 +213,3 @@ def test_a_text_gives_batches_for_the_network_that_reads_it() -> None:
     assert (inputs == batch_at(TOKENS, 3, batch=5, sequence=7, seed=1)[0]).all()
     (validation,) = text.validation_batches(size=3, shape=shape)  # four windows make one whole batch
     assert (validation[0] == next(windows(TOKENS[:31], batch=3, sequence=7))[0]).all()
-
-
-def test_networks_that_cannot_read_bytes_are_refused() -> None:
-    check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=256))
-    with refused(InvalidRequest, "model.shape.vocabulary", "255", rule="256"):
-        check_shape("standard_library", None, Transformer(1, 8, 2, sequence=7, vocabulary=255))
-    for shape in (VGG(), ResidualLSTM(), GNMT()):
-        with refused(InvalidRequest, "data", "wikitext_103"):
-            check_shape("wikitext_103", None, shape)
