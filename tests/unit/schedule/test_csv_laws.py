@@ -50,6 +50,8 @@ def assert_refused(text: str, fault: str) -> None:
         ("0F0,0F1,0B0,0B1\n1F0,1B0\n", "row 2 (rank 1): 1F1 is missing; the file has microbatch 1 (0F1, row 1"),
         ("0F0,0B0\n1B0,1F0\n", "row 2 (rank 1), column 1: 1B0 comes before its forward"),
         ("0F0,0W0,0I0\n1F0,1B0\n", "row 1 (rank 0), column 2: 0W0 comes before its input gradient"),
+        # the other rank has ended
+        ("0F0,0F1,0I0,0W0,0W1,0I1\n1F0,1B0,1F1,1B1\n", "row 1 (rank 0), column 5: 0W1 comes before its input"),
         (
             "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
             ": deadlock: 0B0 (row 1 (rank 0), column 2) waits for 1B0; 1F1 (row 2 (rank 1), column 2) waits for ",
