@@ -177,7 +177,8 @@ def test_row_that_disagrees_is_a_separate_case() -> None:
 
 
 def test_formula_answers_follow_their_points() -> None:
-    for name in (name for name, claim in ASKED.items() if claim.check is Check.FORMULA):
+    formulas = [name for name, claim in ASKED.items() if claim.check is Check.FORMULA]
+    for name in generator("points").sample(formulas, 20):
         points = tuple(copy.copy(dict(point)) for point in reversed(ALL[name].points))
         turned = answer(replace(ALL[name], points=points), ROWS[name], papers())
         assert turned.values == tuple(reversed(ours(name).values)), name

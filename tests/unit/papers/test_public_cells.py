@@ -269,6 +269,9 @@ def test_variants_change_every_named_constant() -> None:
         changed = [ModelVariant(name, 0.37).applied(g) != g for g in generations().values()]
         assert any(changed), name
     assert CHOSEN.of(to_setup(PLAIN)) == to_setup(PLAIN)
+    flash = generations()["flash"]
+    halved = ModelVariant(FLASH[0], 0.5).applied(flash).flash[FLASH[0]]
+    assert halved == {name: (forward / 2, backward / 2) for name, (forward, backward) in flash.flash[FLASH[0]].items()}
     with refused(UnknownName, "constant of a variant", "trafic"):
         ModelVariant("trafic", 1.0).applied(generations()["flash"])
 

@@ -81,6 +81,10 @@ def test_rate_with_message_times_by_hand() -> None:
     setting: Any = {"stages": 2, "microbatches": 2, "tf": 1.0, "tb": 1.0, "tw": 1.0, "tcomm": 0.5}
     assert rates.rate_of(setting, "one_f_one_b") == pytest.approx(0.4)
     assert rates.rate_of({**setting, "tcomm": 0.0}, "one_f_one_b") == pytest.approx(1 / 3)
+    # as many microbatches as stages, p: at equal times 1F1B takes 6 p - 3 passes and ZB-H1 4 p - 1, half less
+    gained = [gain for (gain,) in rates.gains_of_few_microbatches(Question({}), None, schedule="zb_h1")[0]]
+    assert len(gained) == 12
+    assert all(20 < gain < 50 for gain in gained)
 
 
 def test_plans_hold_the_settings_of_the_claims() -> None:

@@ -177,15 +177,6 @@ def test_broadcasts_slow_down_with_gpus_and_messages_do_not() -> None:
     assert ratio(lab(), "amazon", 16, AWARE, CAGNET) == pytest.approx(1.0, abs=0.05)
 
 
-def test_staged_exchange_is_slower_than_fused() -> None:
-    """Figure 7: staged, SA loses at every count; fused, it wins where messages are few."""
-    for graph, c, p in (("amazon", 2, 256), ("protein", 4, 16)):
-        oblivious, staged = (seconds(lab(), graph, s, p, c) for s in (CAGNET, AWARE))
-        assert staged > oblivious
-        assert lab().epoch(graph, AWARE, p, c, form="fused").exchange < lab().epoch(graph, AWARE, p, c).exchange * 1.001
-    assert lab().epoch("amazon", AWARE, 256, 2, form="fused").seconds < seconds(lab(), "amazon", CAGNET, 256, 2)
-
-
 def test_2d_communication_by_hand() -> None:
     """SUMMA on 8 x 8: each of eight stages broadcasts a block of A and two of H to eight processes."""
     wires, size = Wires(machine(), efficiency()), Dataset.of("amazon")
