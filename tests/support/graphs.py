@@ -91,7 +91,7 @@ def on_trainers(
         settings = {"shape": GCN(3, 4), "optimizer": SGD(lr=0.5), "dtype": "float64", **options}
         return function(Trainer(shard, world, exchange=EXCHANGES[exchange], **settings), shard)
 
-    return run(placement.processes, main, deadline=60)
+    return run(placement.processes, main)
 
 
 def dense(

@@ -59,7 +59,7 @@ def draw_on_stages(
         view = stage_view(layers, layer_numbers, total=total, stage=world.rank, stages=stages, **settings)
         return draw(make_method(), view) if draw else make_method().draw(view)
 
-    return run(stages, rank, deadline=30.0)
+    return run(stages, rank)
 
 
 def equal_masks(first: Indices, second: Indices) -> bool:
