@@ -1,7 +1,7 @@
-"""Update rules: within a rounding of PyTorch, independent of the split, without allocations.
+"""Update rules: within a rounding of PyTorch, independent of the split, without allocations, and their predictions.
 
-Steps in float64 are compared with the papers' formulas in test_prediction.py and with PyTorch in
-test_torch_optimizer.py.
+Weights and predicted weights are compared with PipeOptim's Table I and Equation 5 in float64, over several steps and up
+to three updates ahead. The formulas below are the papers', for single entries in Python floats.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.lr_schedule import Steps
-from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted, state_names
 from tests.support.drawn import cells
 from tests.support.refusals import refused
 
@@ -112,3 +112,139 @@ def test_invalid_arguments_are_rejected() -> None:
         SGD(0.1, nesterov=True)
     with refused(InvalidRequest, subject="dampening=0.1"):
         SGD(0.1, momentum=0.9, dampening=0.1, nesterov=True)
+    with refused(UnknownName, "direction of a drift", "velocty", rule="velocity"):
+        SGD(0.1, direction="velocty")
+
+
+# -- predictions -----------------------------------------------------------------------------------------------------
+
+SHAPES = [(3, 2), (5,), ()]
+START = [0.7, -1.3, 2.1, 0.05, -0.4, 1.9, -2.2, 0.33, 0.8, -0.6, 1.1, -0.9]
+STEPS = 6
+
+
+def gradient(t: int, i: int) -> float:
+    """Gradient of entry i at update t."""
+    return math.sin(1.7 * t + 0.9 * i) + 0.3 * math.cos(3.1 * t * (i + 1))
+
+
+def weights() -> list[torch.Tensor]:
+    flat = torch.tensor(START, dtype=torch.float64)
+    parts = flat.split([math.prod(shape) for shape in SHAPES])
+    return [part.view(shape).clone() for part, shape in zip(parts, SHAPES, strict=True)]
+
+
+def sgd(lr: Any, u: float, tau: float, decay: float, *, nesterov: bool = False, following: bool = False) -> Callable:
+    """Weight of one entry, and its prediction, after t updates."""
+
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, v, g = START[i], 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + decay * w
+            v = g if k == 0 or not u else u * v + (1 - tau) * g
+            w -= lr(k) * (g + u * v if nesterov else v)
+        delta = u * v + (1 - tau) * g if following and u else v
+        if nesterov:
+            delta = g + u * delta
+        return w, w - lr(t) * s * delta * (t > 0)
+
+    return entry
+
+
+def adam(
+    lr: Any, b1: float, b2: float, eps: float, decay: float, *, decoupled: bool = False, in_drift: bool = False
+) -> Callable:
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, m, v, delta = START[i], 0.0, 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + (0.0 if decoupled else decay * w)
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+            delta = (m / (1 - b1 ** (k + 1))) / (math.sqrt(v / (1 - b2 ** (k + 1))) + eps)
+            w -= lr(k) * delta + (lr(k) * decay * w if decoupled else 0.0)
+        delta += decay * w if in_drift and t else 0.0
+        return w, w - lr(t) * s * delta
+
+    return entry
+
+
+def rmsprop(lr: Any, alpha: float, eps: float, u: float, decay: float) -> Callable:
+    def entry(i: int, t: int, s: int) -> tuple[float, float]:
+        w, v, b, delta = START[i], 0.0, 0.0, 0.0
+        for k in range(t):
+            g = gradient(k, i) + decay * w
+            v = alpha * v + (1 - alpha) * g * g
+            delta = g / (math.sqrt(v) + eps)
+            b = u * b + delta
+            delta = b if u else delta
+            w -= lr(k) * delta
+        return w, w - lr(t) * s * delta
+
+    return entry
+
+
+def constant(lr: float) -> Callable[[int], float]:
+    return lambda t: lr
+
+
+FALLING = Steps(0.05, (2, 4), 0.5)
+LR = constant(0.05)
+CASES: dict[str, tuple[Any, Callable]] = {
+    "sgd": (SGD(0.05), sgd(LR, 0.0, 0.0, 0.0)),
+    "sgdm": (SGD(0.05, momentum=0.9, weight_decay=5e-4), sgd(LR, 0.9, 0.0, 5e-4)),
+    "dampened": (SGD(0.05, momentum=0.8, dampening=0.3), sgd(LR, 0.8, 0.3, 0.0)),
+    "authors": (
+        SGD(0.05, momentum=0.9, dampening=0.4, weight_decay=0.01, direction="next"),
+        sgd(LR, 0.9, 0.4, 0.01, following=True),
+    ),
+    "authors without momentum": (SGD(0.05, direction="next"), sgd(LR, 0.0, 0.0, 0.0, following=True)),
+    "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), sgd(LR, 0.9, 0.0, 0.0, nesterov=True)),
+    "nesterov authors": (
+        SGD(0.05, momentum=0.9, nesterov=True, direction="next"),
+        sgd(LR, 0.9, 0.0, 0.0, nesterov=True, following=True),
+    ),
+    "falling rate": (SGD(FALLING, momentum=0.9), sgd(FALLING, 0.9, 0.0, 0.0)),
+    "adam": (Adam(0.05), adam(LR, 0.9, 0.999, 1e-8, 0.0)),
+    "adam decay": (Adam(0.05, beta1=0.7, beta2=0.95, eps=1e-4, weight_decay=0.1), adam(LR, 0.7, 0.95, 1e-4, 0.1)),
+    "adam falling": (Adam(FALLING), adam(FALLING, 0.9, 0.999, 1e-8, 0.0)),
+    "adamw": (AdamW(0.05, weight_decay=0.2), adam(LR, 0.9, 0.999, 1e-8, 0.2, decoupled=True)),
+    "adamw with decay": (
+        AdamW(FALLING, weight_decay=0.2, predict_decay=True),
+        adam(FALLING, 0.9, 0.999, 1e-8, 0.2, decoupled=True, in_drift=True),
+    ),
+    "rmsprop": (RMSprop(0.05, weight_decay=0.02), rmsprop(LR, 0.99, 1e-8, 0.0, 0.02)),
+    "rmsprop momentum": (RMSprop(FALLING, alpha=0.9, eps=1e-3, momentum=0.6), rmsprop(FALLING, 0.9, 1e-3, 0.6, 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_predicted_weights_match_table_1_and_equation_5(name: str) -> None:
+    rule, right = CASES[name]
+    entries = len(START)
+    moments = {state: torch.zeros(entries, dtype=torch.float64) for state in state_names(rule, predicts=True)}
+    state = RuleState(weights(), moments)
+    for t in range(STEPS + 1):
+        for s in (1, 2, 3):
+            expected = [right(i, t, s) for i in range(entries)]
+            before = [w.clone() for w in state.weights]
+            predicted_weights = state.views(predicted(rule, state, s))
+            assert all(torch.equal(a, b) for a, b in zip(before, state.weights, strict=True)), "live weights are read"
+            for ours, which in ((state.weights, 0), (predicted_weights, 1)):
+                flat = torch.cat([w.reshape(-1) for w in ours]).tolist()
+                assert max(abs(a - b[which]) for a, b in zip(flat, expected, strict=True)) < 1e-12, (t, s, which)
+            assert [f.shape for f in predicted_weights] == [torch.Size(shape) for shape in SHAPES]
+            moved = max(abs(b[1] - b[0]) for b in expected)
+            assert (moved > 1e-3) == (t > 0), "before the first update nothing is predicted"
+        rule.step(state, torch.tensor([gradient(t, i) for i in range(entries)], dtype=torch.float64))
+
+
+def test_rule_without_drift_is_rejected() -> None:
+    class Rule:
+        states = ()
+
+        def step(self, state: Any, grad: torch.Tensor) -> None: ...
+
+    with refused(InvalidRequest, subject="Rule cannot predict weights", rule="drift_states and drift()"):
+        predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
+    rule = SGD(0.1, momentum=0.9, direction="next")
+    with refused(InvalidRequest, subject="SGD without its state 'gradient'"):
+        predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)

@@ -224,7 +224,7 @@ def test_masks_that_differ_between_replicas_raise_on_every_rank() -> None:
         engine.train_batch(CASE.batch(0, 2, 2))
         engine.close()
 
-    threads.run(2, rank, deadline=20.0)
+    threads.run(2, rank)
 
 
 def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
@@ -238,7 +238,7 @@ def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
         engine.train_batch(CASE.batch(0, 2, 1))
         engine.close()
 
-    threads.run(2, rank, deadline=20.0)
+    threads.run(2, rank)
 
 
 def test_non_contiguous_weights_are_pruned() -> None:
@@ -262,7 +262,7 @@ def test_offloaded_stage_without_weights_trains() -> None:
         engine.close()
         return len(engine.state.model_states.kept)
 
-    assert threads.run(3, rank, deadline=20.0) == [1, 0, 1]
+    assert threads.run(3, rank) == [1, 0, 1]
 
 
 def test_search_with_other_criterion_is_rejected(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def run(layers: Sequence[Layer], grid: Grid, name: str, dtype: torch.dtype = tor
         engine.close()
         return Outcome(losses, weights)
 
-    outcomes = threads.run(grid.size, rank, deadline=60.0)
+    outcomes = threads.run(grid.size, rank)
     assert all(outcome.losses == outcomes[0].losses for outcome in outcomes)
     return Outcome(outcomes[0].losses, {name: weight for one in outcomes for name, weight in one.weights.items()})
 
@@ -232,7 +232,7 @@ def test_every_rank_counts_the_most_addends() -> None:
 
     for shape, frozen, ends in (("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)):
         layers = network(shape, torch.float32, frozen=frozen)
-        assert threads.run(4, partial(rank, layers=layers), deadline=20.0) == [ends] * 4, shape
+        assert threads.run(4, partial(rank, layers=layers)) == [ends] * 4, shape
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_masks_that_differ_between_ends_raise_everywhere(ranks: int, other: int)
         engine.train_batch(batches()[0])
         engine.close()
 
-    threads.run(ranks, rank, deadline=20.0)
+    threads.run(ranks, rank)
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_first_layer_gives_the_initial_weight() -> None:
 
     (right,) = threads.run(1, untied)
     for ranks in (1, 2, 4):
-        got = {name: weight for part in threads.run(ranks, rank, deadline=20.0) for name, weight in part.items()}
+        got = {name: weight for part in threads.run(ranks, rank) for name, weight in part.items()}
         for number in range(LAYERS):
             expected = right[f"{2 if number in (5, 7) else number}.weight"]
             assert torch.equal(got[f"{number}.weight"], expected), number
@@ -362,7 +362,6 @@ def test_ties_are_found_in_one_order() -> None:
 
 LAST = LAYERS - 1
 LEGAL = f'tied=[(0, "weight", {LAST}, "weight")]'
-# the last two are refused on the rank of layer 4 only, which alone knows the names of its weights
 REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
     ([(1, "weight", 4, "bias")], fault("tied", rule="weights of one shape and type")),
     (
@@ -371,6 +370,9 @@ REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
     ),
     ([(1, "weight", 1, "weight")], fault("tied", rule="of two weights", legal=LEGAL)),
     ([(1, "weight", LAYERS, "weight")], fault("tied", rule=f"layers from 0 to {LAST}", legal=LEGAL)),
+]
+# refused on the rank of layer 4 only, which alone knows the names of its weights
+NAMES: list[tuple[list[Any], dict[str, Any]]] = [
     ([(1, "weight", 4, "wait")], fault("tied", subject="layer 4 has no weight 'wait'", rule="one of weight, bias")),
     (
         [(1, "weight", 4, "again"), (4, "inner.weight", 6, "weight")],
@@ -380,21 +382,30 @@ REFUSED: list[tuple[list[Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("ranks", drawn([1, 2, 4], n=1, always=[2]))
-def test_wrong_ties_are_refused_on_every_rank(ranks: int) -> None:
+def test_wrong_ties_are_refused(ranks: int) -> None:
+    def rank(world: LoopbackWorld, tied: list[Any]) -> None:
+        engine_of(functions(), world, Grid(inter=world.size), "one_f_one_b", tied=tied)
+
+    for tied, expected in REFUSED:
+        with refused(InvalidRequest, **expected) as refusal:
+            threads.run(ranks, partial(rank, tied=tied))
+        assert not isinstance(refusal.value, Unsupported)
+
+
+@pytest.mark.parametrize("ranks", drawn([1, 2, 4], n=1, always=[2]))
+def test_wrong_names_are_refused_on_every_rank(ranks: int) -> None:
     culprit = 4 * ranks // LAYERS
 
-    def rank(world: LoopbackWorld, tied: list[Any], expected: dict[str, Any], one_rank: bool) -> None:
+    def rank(world: LoopbackWorld, tied: list[Any], expected: dict[str, Any]) -> None:
         makers = functions()
         if "again" in tied[0]:
             makers[4] = Twice
         others = fault(subject=f"weights are tied: rank {culprit} failed and reports the reason")
-        seen = expected if world.rank == culprit or not one_rank else others
-        with refused(InvalidRequest, **seen) as refusal:
+        with refused(InvalidRequest, **(expected if world.rank == culprit else others)):
             engine_of(makers, world, Grid(inter=world.size), "one_f_one_b", tied=tied)
-        assert not isinstance(refusal.value, Unsupported)
 
-    for number, (tied, expected) in enumerate(REFUSED):
-        threads.run(ranks, partial(rank, tied=tied, expected=expected, one_rank=number >= 4), deadline=20.0)
+    for tied, expected in NAMES:
+        threads.run(ranks, partial(rank, tied=tied, expected=expected))
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, dtype=torch.float64)])
@@ -411,4 +422,4 @@ def test_ends_of_other_types_are_refused_on_all_ranks(layer: nn.Linear) -> None:
             engine_of(layers, world, Grid(inter=world.size), "one_f_one_b", tied=tied)
 
     for ranks in (1, 2):
-        threads.run(ranks, rank, deadline=20.0)
+        threads.run(ranks, rank)

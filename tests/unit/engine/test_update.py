@@ -115,7 +115,7 @@ def test_ends_are_summed_in_order_of_layers() -> None:
         return reduced(update_of(world, weights, here, ties=[weights] if here else [], owners=owners))
 
     for owners in ((0, 1, 2, 3), (0, 0, 0, 0), (0, 1, 0, 1), (2, 2, 1, 0), (1, 0, 0, 2)):
-        by_rank = threads.run(4, partial(rank, owners=owners), deadline=20.0)
+        by_rank = threads.run(4, partial(rank, owners=owners))
         assert by_rank == [[0.5] * owners.count(number) for number in range(4)], owners
 
 
