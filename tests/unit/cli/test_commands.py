@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shlex
 import subprocess
@@ -19,24 +18,6 @@ from suite.core.exit_codes import Exit
 from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAMS = {  # modules that the suite starts itself with a file or nothing, never a person
-    "suite.runner.ranks.rank",
-    "suite.runner.slurm.submit",
-    "suite.conformance.mpi_worker",
-    "suite.regression.nightly.reference_workload",
-    "suite",
-}
-
-
-def runs_as_main(path: Path) -> bool:
-    """Whether the module has `if __name__ == "__main__"`."""
-    tests = [node.test for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.If)]
-    return path.name == "__main__.py" or any(ast.unparse(test).startswith("__name__ ==") for test in tests)
-
-
-def dotted(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__main__" else parts)
 
 
 NAMES = sorted(MODULES)
@@ -63,10 +44,6 @@ def tried(folder: Path, *arguments: str) -> tuple[dict[str, tuple[int, str, str]
     assert done.returncode == 0, done.stderr
     *rows, loaded = map(json.loads, done.stdout.splitlines())
     return {name: (status, out, err) for name, status, out, err in rows}, loaded
-
-
-def test_only_subcommands_and_programs_run_as_main() -> None:
-    assert {dotted(path) for path in (ROOT / "suite").rglob("*.py") if runs_as_main(path)} == PROGRAMS
 
 
 def test_overview_fits_one_screen_and_lists_each_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,13 +73,10 @@ def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_pat
     record, published = checked(tmp_path, *of_file), checked(tmp_path, "schedule=zbv", "grid.inter=4")
     assert record.provenance["schedule_file"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert (value(record, "makespan"), record.series) == (value(published, "makespan"), published.series)
-    assert "the pipeline ranks of the schedule" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
+    assert "pipeline ranks" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
     assert "legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason
-    text = file.read_text()
-    file.write_text(text.replace("0F0,", "0F0,0F0,", 1))
-    assert f"{file}, row 1 (rank 0), column 2" in checked(tmp_path, *of_file).reason
-    file.unlink()
-    assert str(file) in checked(tmp_path, *of_file).reason
+    file.write_text(file.read_text().replace("0F0,", "0F0,0F0,", 1))
+    assert "row 1 (rank 0), column 2" in checked(tmp_path, *of_file).reason
 
 
 VERSIONS = {  # versions behind, copies, steps predicted ahead

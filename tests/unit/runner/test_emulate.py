@@ -305,19 +305,6 @@ def test_weight_copy_costs_where_a_version_is_stashed(streaming: RunConfig) -> N
     assert [plan.cost.compute(Op(stage, Kind.FORWARD, 3)) for stage in (0, 1)] == [0.01, 0.01]
 
 
-def test_each_stream_has_its_own_static_order(streaming: RunConfig) -> None:
-    def rank(world: threads.LoopbackWorld) -> list[str]:
-        instance = EmulatedRank(world, streaming)
-        instance.plan = EmulationPlan.of(streaming, static=True)
-        instance.stream([()] * 3)
-        instance.close()
-        return [str(span.op) for span in instance.observe() if span.category in (FORWARD, BACKWARD)]
-
-    first, _ = threads.run(2, rank, deadline=60)
-    assert first[:4] == ["0F0", "0F1", "0B0", "0F2"]
-    assert len(first) == 12
-
-
 # -- several stages per rank, split backward passes -----------------------------------------------------------------
 
 

@@ -27,13 +27,11 @@ from suite.core.record import Outcome, Record
 from suite.microbench import communication
 from suite.papers.common import claims
 from suite.report.judge import judge
-from suite.report.load import ReportStore, StoredRecord, read_store
+from suite.report.load import ReportStore, StoredRecord
 from suite.report.panels import figure_panels
 from suite.runner.executors import message_sizes
 from suite.runner.executors.message_sizes import Messages, check_sizes, links, merge_ranks, rounds_of, sweep
-from suite.runner.interleave import measure
-from suite.runner.progress import Progress
-from suite.runner.runs import expand, freeze
+from suite.runner.runs import freeze
 from tests.support.configs import altered
 from tests.support.drawn import cells
 
@@ -308,12 +306,11 @@ BOTH = {
 }
 
 
-def judged(*records: Record, folder: Path | None = None) -> Any:
+def judged(*records: Record) -> Any:
     stored = tuple(StoredRecord(record, "records/k.json") for record in records)
-    store = read_store(folder) if folder else ReportStore(Path("nowhere"), stored)
     (claim,) = [claim for claim in claims.load() if claim.id == CLAIM["id"]]
     row = AnswerRow(Evidence.MEASURED, figure="axonn_fig4", stand_in="another machine", turned_by=("m",))
-    return judge([replace(claim, answers=(row,))], store)[0]
+    return judge([replace(claim, answers=(row,))], ReportStore(Path("nowhere"), stored))[0]
 
 
 def test_library_order_on_a_stand_in_is_a_trend(base: RunConfig) -> None:
@@ -339,17 +336,3 @@ def test_study_unlike_the_paper_answers_no_claim(base: RunConfig) -> None:
         config = altered(base, executor__operation="all_reduce", executor__claim=claim)
         summary = summarize(config, curves, staged, [(sweep_times(1.0, curves),) * 2])
         assert CLAIM["id"] not in summary.metrics
-
-
-@pytest.mark.usefixtures("no_ranks")
-def test_unanswered_claim_names_its_refused_run(tmp_path: Path) -> None:
-    (run,) = [
-        run
-        for run in expand(["experiment=axonn_fig4", f"reports={tmp_path}"])
-        if run.config.executor.build().backends == ["mpi", "nccl"]
-    ]
-    (record,) = measure([run], Progress(1.0))
-    assert (record.outcome, record.label) == (Outcome.UNSUPPORTED, "mpi and nccl 1x2")
-    assert "NCCL moves CUDA memory" in record.reason
-    answer = judged(folder=tmp_path)
-    assert (answer.verdict, record.label in answer.why) == (Verdict.NOT_RUN, True)

@@ -31,42 +31,25 @@ def metrics(**seconds: float) -> dict[str, Metric]:
     return {name: metric("s", value) for name, value in seconds.items()}
 
 
-LINES: list[tuple[Record, list[str]]] = [  # record, and the parts of its line
-    (record(metrics=BATCH, series=LOSS), ["200.0 ms per batch", "loss 5.0000 to 4.0000", "3 samples", "measured"]),
-    (
-        record(Source.EMULATED, metrics={**BATCH, "simulated_time": metric("s", 0.19)}),
-        ["200.0 ms per batch", "190.0 ms predicted by simulation", "3 samples", "emulated"],
-    ),
-    (
-        record(Source.SIMULATED, metrics=BATCH, notes=("best of 2 plans that fit, of 3: 2x1, 4 a time", "other")),
-        ["200.0 ms per batch", "best of 2 plans that fit", "of 3: 2x1", "4 a time", "simulated"],
-    ),
-    (
-        record(metrics={"replay_time": metric("s", 0.5, 0.7)}, series=LOSS),
-        ["loss 5.0000 to 4.0000", "2 batches", "600 ms each in one process", "measured"],
-    ),
-    (
-        record(metrics={**BATCH, "exchanged_bytes": metric("B", 2e6), "rows_sent": metric("row", 5)}),
-        ["200.0 ms per batch", "2 MB exchanged", "3 samples", "measured"],
-    ),
-    (
-        record(Source.ANALYTIC, metrics={"rows_sent": metric("row", 5000), "memory_per_process": metric("B", 3e6)}),
-        ["5", "000 rows sent per product", "3 MB on the fullest process", "analytic"],
-    ),
-    (
-        record(metrics=metrics(**{"mpi, 8 B": 1e-6, "mpi, 1000000 B": 1e-3}) | {"x": metric("B", 1.0)}),
-        ["mpi 1 us at 8 B to 1 ms at 1 MB", "measured"],
-    ),
+PLANS = ("best of 2 plans that fit, of 3: 2x1, 4 a time", "other")
+LINES: list[tuple[Record, list[str]]] = [  # record, and words of its line
+    (record(metrics=BATCH, series=LOSS), ["200.0 ms", "loss 5.0000 to 4.0000", "3 samples", "measured"]),
+    (record(Source.EMULATED, metrics={**BATCH, **metrics(simulated_time=0.19)}), ["200.0 ms", "190.0 ms", "emulated"]),
+    (record(Source.SIMULATED, metrics=BATCH, notes=PLANS), ["200.0 ms", PLANS[0], "simulated"]),
+    (record(metrics={"replay_time": metric("s", 0.5, 0.7)}, series=LOSS), ["2 batches", "600 ms", "4.0000"]),
+    (record(metrics={**BATCH, "exchanged_bytes": metric("B", 2e6)}), ["200.0 ms", "2 MB exchanged"]),
+    (record(metrics={"rows_sent": metric("row", 5000), "memory_per_process": metric("B", 3e6)}), ["5,000", "3 MB"]),
+    (record(metrics=metrics(**{"mpi, 8 B": 1e-6, "mpi, 1000000 B": 1e-3})), ["mpi 1 us at 8 B to 1 ms at 1 MB"]),
     (
         record(metrics=metrics(**{f"{way}, 256": 1e-3 for way in ("a, dense", "b", "c", "d")})),
-        ["a", "dense 1 ms at 256", "b 1 ms at 256", "2 more curves", "measured"],
+        ["a, dense 1 ms at 256", "b 1 ms at 256", "2 more"],
     ),
-    (record(Source.SIMULATED, metrics=metrics(**{"samo.fig8.total": 1.0})), ["1 claim answered", "simulated"]),
-    (record(Source.SIMULATED, panels=[{"title": "t", "ours": {"a": [1.0]}}]), ["1 curve", "simulated"]),
-    (record(metrics={"own": metric("", 1.0)}), ["1 values", "measured"]),
+    (record(metrics=metrics(**{"samo.fig8.total": 1.0})), ["1 claim answered"]),
+    (record(panels=[{"title": "t", "ours": {"a": [1.0]}}]), ["1 curve"]),
 ]
 
 
 def test_result_of_each_kind_of_run() -> None:
-    for stored, parts in LINES:
-        assert [part.strip() for part in format_result(stored).split(",")] == parts
+    for stored, words in LINES:
+        line = format_result(stored)
+        assert [word for word in words if word not in line] == [], line
