@@ -30,6 +30,7 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
     return {report.law.name: report for report in examine(SystemUnderTest((*overrides, PLUGIN_FOLDER)), laws)}
 
 
+@pytest.mark.slow("seven laws of a system on grids of threads")
 @pytest.mark.parametrize(
     ("system", "sizes"), drawn([("gpipe", 256), ("pipeoptim", 256), ("dual_pipe_v", 192), ("looped_bfs", 256)], n=1)
 )
