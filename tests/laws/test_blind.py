@@ -230,7 +230,7 @@ def test_a_derived_answer_that_reads_an_outcome_fails() -> None:
         )
         with pytest.raises(HiddenOutcome) as error:
             answer(claim, replace(row, evidence=Evidence.DERIVED), papers)
-    assert error.value.claim in row.arguments["of"]  # type: ignore[operator]
+    assert error.value.claim in row.arguments["of"]
 
 
 def test_the_record_says_which_outcome_was_read(tmp_path: Path) -> None:
@@ -274,7 +274,6 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
     [run] = expand([*words, *arguments])
     store = Store(tmp_path)
     record = store.find(provenance.key(run))
-    assert record is not None
     assert record.provenance[blind.MARK] == blind.FILLED
     assert pages == [False]
     executor: Any = without_ranks(run.config.executor)
@@ -295,11 +294,9 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
     assert reproduce.main(arguments) == Exit.OK
     [path] = tmp_path.glob("records/*.json")
     record = Store(tmp_path).find(path.stem)
-    assert record is not None
     assert record.provenance[blind.MARK] == blind.FILLED
     [panel] = [panel for panel in record.panels if "paper" in panel]
     [claim] = [claim for claim in claims.load() if claim.id == "samo.fig1.dense_over_sputnik"]
-    assert isinstance(claim.value, tuple)
     assert sorted(panel["paper"].values()) == [[end, end] for end in claim.value]
     assert panel["ours"], "next to ours"
 

@@ -40,7 +40,7 @@ SHAPE = Transformer(1, 4, 2, sequence=3, vocabulary=5)
 
 
 def claim(name: str, value: float | tuple[float, float] | str, **more: object) -> Claim:
-    return Claim(name, "axonn", "Table I", "gpus", "axonn", value, "gpu", "number", "analytic", **more)  # type: ignore[arg-type]
+    return Claim(name, "axonn", "Table I", "gpus", "axonn", value, "gpu", "number", "analytic", **more)
 
 
 PAPERS = Papers(

@@ -103,7 +103,6 @@ def test_command_scores_a_file_of_cells(
     assert main([f"cells={path}", f"reports={folder}"]) == Exit.OK
     _, _, *lines = capsys.readouterr().out.splitlines()
     content = read_league(folder)
-    assert content is not None
     groups = [(group.group, group.cells) for group in content.groups]
     assert [tuple(line.split()[:2]) for line in lines[: len(groups)]] == [(name, str(cells)) for name, cells in groups]
     assert set(groups) >= {("zb_schedules", 1), ("mpt_a100_80_node", 2)}
@@ -140,5 +139,4 @@ def test_refused_cells_are_counted_and_files_without_scored_cells_are_refused(
     assert main([f"cells={path}", f"reports={tmp_path}"]) == Exit.SOME_FAILED
     assert f"refused: {few[-1].id}: there is no precision named 'int3'" in capsys.readouterr().out
     content = read_league(tmp_path)
-    assert content is not None
     assert content.score.refused == 1

@@ -81,7 +81,7 @@ def test_simulated_gains_and_epoch_times() -> None:
     assert (sum(fives) / 3, max(fives)) == pytest.approx((32.6, 40.7), abs=0.2)
     for model in ("resnet_101", "inception_v3"):
         times = [epoch_seconds(lab(), model, system) for system in ASYNCHRONOUS]
-        printed = [float(published()[f"pipeoptim.table6.{model}.{s}.epoch_time"].value) for s in ASYNCHRONOUS]  # type: ignore[arg-type]
+        printed = [float(published()[f"pipeoptim.table6.{model}.{s}.epoch_time"].value) for s in ASYNCHRONOUS]
         assert times == pytest.approx(printed, rel=0.035)
         assert max(times) / min(times) < 1.05
     for model in MODELS:

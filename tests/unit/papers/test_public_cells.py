@@ -91,7 +91,7 @@ ALL_VALUES = [(field, value) for field, text in VALUES.items() for value in text
 @pytest.mark.parametrize(("field", "value"), drawn(ALL_VALUES, n=10))
 def test_every_value_of_the_files_has_a_setup(field: str, value: str) -> None:
     base = replace(BY_ID["bridge_h100.26.06_h100_405b_fp8"], machine=CellMachine("B200-180", 8), pp=4, vpp=2)
-    cell = replace(base, **{field: value})  # type: ignore[arg-type]
+    cell = replace(base, **{field: value})
     if field == "schedule" and value not in CHUNKED:
         cell = replace(cell, vpp=1)
     assert simulate_step(to_setup(cell)).seconds > 0
@@ -115,7 +115,7 @@ def test_an_unknown_value_is_refused_with_the_nearest_one() -> None:
         ("generation", "fussed", "fused"),
     ):
         with refused(UnknownName, field, value, legal=nearest):
-            to_setup(replace(PLAIN, **{field: value}))  # type: ignore[arg-type]
+            to_setup(replace(PLAIN, **{field: value}))
     with refused(UnknownName, "gpu", "H101-80", legal="H100-80"):
         to_setup(replace(PLAIN, machine=CellMachine("H101-80", 8)))
     with refused(UnknownName, "schedule", "1f2b", legal="1f1b"):
@@ -461,7 +461,6 @@ SHARES = {("a100", "fused"): 0.6}
 def test_range_holds_the_point_answer_and_every_changed_answer() -> None:
     point = answer(UNKNOWN, SHARES)
     found = answer_range(point, SHARES)
-    assert found is not None
     assert found.setups == 2, "no and selective recomputation in place of full recomputation"
     others = [answer(replace(UNKNOWN, recompute=kind), SHARES).tokens_per_second for kind in ("none", "selective")]
     values = [point.tokens_per_second, *others]
@@ -481,7 +480,7 @@ def test_setting_that_changes_no_setup_gives_no_range() -> None:
 
 def test_told_unmeasured_and_refused_cells_have_no_range() -> None:
     for changed in ({"recompute": "full"}, {"derived_tokens_per_second_per_gpu": None}, {"precision": "int3"}):
-        answered = answer(replace(UNKNOWN, **changed), SHARES)  # type: ignore[arg-type]
+        answered = answer(replace(UNKNOWN, **changed), SHARES)
         assert answer_range(answered, SHARES) is None, changed
         assert answer_ranges([answered], SHARES) == {}, changed
 
@@ -516,7 +515,6 @@ def test_every_cell_of_the_zero_bubble_paper_has_printed_times() -> None:
     assert [cell.id for cell in CELLS if cell.group.startswith("zb_") and cell not in PRINTED] == []
     for cell in PRINTED:
         times = printed_times(cell)
-        assert times is not None
         assert times.stages == cell.pp
         assert cell.schedule != "interleaved_1f1b" or times.chunks == cell.vpp
     few, many = (next(c for c in PRINTED if c.id == name) for name in (FIRST.id, "zb_schedules.1.5b_m64_zb_1p"))
@@ -546,7 +544,6 @@ def test_step_at_equal_times_follows_closed_forms() -> None:
 
 def test_error_compares_throughput() -> None:
     times = printed_times(FIRST)
-    assert times is not None
     exact = (FIRST.global_batch or 0) * FIRST.seq / FIRST.gpus / scheduled_step(FIRST, times)
     cell = replace(FIRST, derived_tokens_per_second_per_gpu=exact / 1.25)
     assert scheduled_error(cell) == pytest.approx(0.25)
@@ -554,7 +551,7 @@ def test_error_compares_throughput() -> None:
 
 def test_cells_without_printed_times_have_no_error() -> None:
     for changed in ({"source": "arXiv 2411.05288"}, {"pp": 4}, {"microbatch": None}, {"quality": "low"}):
-        assert scheduled_error(replace(FIRST, **changed)) is None  # type: ignore[arg-type]
+        assert scheduled_error(replace(FIRST, **changed)) is None
 
 
 def test_groups_hold_errors_of_both_models() -> None:

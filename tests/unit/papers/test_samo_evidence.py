@@ -151,7 +151,7 @@ def test_sizes_follow_the_shapes() -> None:
     assert answered.values == (2 * (12 * 64 + 13 * 8) + (11 + 4) * 8 + 2 * 8,)
     sizes = zip(counts.GPTS, (9, 20, 50, 90), strict=True)
     shapes: Any = {name: SimpleNamespace(parameters=count * 126_886_696) for name, count in sizes}
-    ratios, _ = counts.size_ratios(Question({}), SimpleNamespace(shapes=shapes))  # type: ignore[arg-type]
+    ratios, _ = counts.size_ratios(Question({}), SimpleNamespace(shapes=shapes))
     assert ratios == [[Fraction(9 * 126_886_696, 143_667_240), 90]]
 
 

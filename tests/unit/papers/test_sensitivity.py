@@ -107,7 +107,7 @@ def test_part_of_what_was_read_is_covered() -> None:
 def test_memory_keeps_what_was_computed_without_the_name() -> None:
     memory: trace.TracedCache[str, int] = trace.TracedCache()
     for name in ("a", "b"):
-        memory.get(name, lambda name=name: len(trace.read(f"plan.{name}") or name))  # type: ignore[misc]
+        memory.get(name, lambda name=name: len(trace.read(f"plan.{name}") or name))
     unchanged = memory.without("plan.a.inter")
     assert unchanged.get("a", lambda: 7) == 7
     assert unchanged.get("b", lambda: 7) == 1

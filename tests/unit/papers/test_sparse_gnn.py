@@ -28,7 +28,7 @@ from suite.papers.sparse_gnn import probes as sparse_gnn_trained
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
-from suite.papers.sparse_gnn.figure_executor import TUNED, GraphFigureExecutor
+from suite.papers.sparse_gnn.figure_executor import TUNED
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, METIS, ratio, seconds
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.exchange import Wires
@@ -288,7 +288,6 @@ def test_record_lists_stand_ins_and_tuned_claims() -> None:
     executor = resolve(
         ["executor=graph_clusters", "executor.figure=gnn_table2", "executor.counted=true"]
     ).executor.build()
-    assert isinstance(executor, GraphFigureExecutor)
     executor.lab = lab()
     executor.check({})
     record = executor.run({})

@@ -166,9 +166,7 @@ def test_answers_from_printed_cells() -> None:
     assert float(percent) == pytest.approx(100 * (333.5 / 199.6 - 1))
     edges, vertices = "sparse_gnn.table3.reddit.edges", "sparse_gnn.table3.reddit.vertices"
     arguments = {"of": [[edges, ""]], "over": [[vertices, f"{vertices} * {vertices}"]]}
-    assert printed.ratios(question_of(), papers, **arguments)[0] == [
-        [114848857 / 232965, pytest.approx(1 / 232965**2)]  # type: ignore[list-item]
-    ]
+    assert printed.ratios(question_of(), papers, **arguments)[0] == [[114848857 / 232965, pytest.approx(1 / 232965**2)]]
     calls = {"total": "sparse_gnn.sec4.1.comm_total_1d", "one": "sparse_gnn.sec4.1.comm_one_spmm_1d"}
     ((two, five),) = printed.products_in_total(question_of([{"L": 2}, {"L": 5}]), papers, **calls)[0]
     assert (two, five) == (pytest.approx(4), pytest.approx(10))
