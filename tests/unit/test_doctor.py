@@ -293,6 +293,7 @@ def of_another_machine(file: Path) -> None:
         ([(GOOD, 0.0)], without_load, BUSY, True, GOOD),
         ([(GOOD, 0.0)], of_another_machine, BUSY, True, BAD),
         (BUSY, None, [(GOOD, 0.8)] * TRIES, True, GOOD),
+        (BUSY, None, [(GOOD, 1.5)] * TRIES, True, GOOD),  # the newest of equally busy ones
         (BUSY, None, [(BAD, 1.5), (GOOD, 0.1)], False, GOOD),  # a busy moment is measured again
     ],
 )

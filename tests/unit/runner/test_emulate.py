@@ -66,19 +66,18 @@ def emulated(config: RunConfig, batches: int = 1) -> Ranks:
 def on_time(
     run: Callable[[], Result], values: Callable[[Result], Sequence[tuple[float, float]]], late: float
 ) -> Result:
-    """The first of at most six runs in which no value exceeds its expectation by the share `late`.
+    """The first of at most six runs in which no value differs from its expectation by more than the share `late`.
 
-    Other programs may delay a sleeping rank. In no run may a value fall short by as much. `values` maps the result of a
-    run to pairs of measured and expected seconds.
+    Other programs may delay a sleeping rank, whose next batch then ends sooner after this one. `values` maps the result
+    of a run to pairs of measured and expected seconds.
     """
     for _ in range(6):
         outputs = run()
         pairs = values(outputs)
         assert pairs
-        assert all(took >= (1 - late) * expected for took, expected in pairs), f"quicker than values: {pairs}"
-        if all(took <= (1 + late) * expected for took, expected in pairs):
+        if all(abs(took - expected) <= late * expected for took, expected in pairs):
             return outputs
-    raise AssertionError(f"late in each of six runs: {pairs}")
+    raise AssertionError(f"early or late in each of six runs: {pairs}")
 
 
 def spans(ranks: Ranks) -> Trace:
@@ -92,9 +91,10 @@ def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig, monkeypatch
     """Woken 6 ms late from every one of 9 sleeps: the last one's is all that shows."""
     sleep_until = emulated_rank.sleep_until
     monkeypatch.setattr(emulated_rank, "sleep_until", lambda end, progress: sleep_until(end + 0.006, progress))
-    config = altered(base, executor__cost=fixed(step=0.015, reduce_bytes=3000))
-    ((seconds, trace, instance),) = on_time(lambda: emulated(config), lambda ranks: [(ranks[0][0], 0.141)], 0.1)
-    assert seconds >= 4 * 0.03 + 0.015 + 0.006
+    config = altered(base, executor__cost=fixed(step=0.015, reduce_bytes=3000), executor__stragglers={"0": 1.5})
+    expected = 4 * 0.03 * 1.5 + 0.015 + 0.006
+    ((seconds, trace, instance),) = on_time(lambda: emulated(config), lambda ranks: [(ranks[0][0], expected)], 0.1)
+    assert seconds >= expected
     assert [span.category for span in trace] == [FORWARD, BACKWARD] * 4 + [STEP]
     assert not instance.buffers, "a single replica reduces nothing"
 
