@@ -155,6 +155,7 @@ BUCKETS = {"bucket_numel": 100, "buckets_per_reduction": 2, "clip_norm": None}
         ({}, 524 * 4, False),
         ({"optimizer": BUCKETS}, 200 * 4, True),
         ({"optimizer": BUCKETS | {"buckets_per_reduction": 6}}, 524 * 4, False),
+        ({"optimizer": BUCKETS | {"bucket_numel": 262}}, 524 * 4, False),
         ({"optimizer": BUCKETS | {"clip_norm": 1.0}}, 524 * 4, False),
         ({"precision": {"half": "bfloat16", "loss_scale": None}}, 524 * 2, False),
         ({"comm": {"transport": "gloo", "pair_exchange": True}}, 0, False),
