@@ -50,13 +50,15 @@ CASES = all_cases()
 TIED_GRIDS = [*GRIDS[:2], Grid(inter=3), Grid(inter=4), GRIDS[3]]
 
 
+def label(value: Any) -> str:
+    return value.name if isinstance(value, Case) else str(value)
+
+
 def check(case: Case, grid: Grid, schedule: Schedule, **more: Any) -> list[int]:
     return threads.run(grid.size, lambda world: check_gradients(case, grid, schedule, world, **more))
 
 
-@pytest.mark.parametrize(
-    ("case", "grid"), cells(CASES, GRIDS, n=5), ids=lambda value: getattr(value, "name", str(value))
-)
+@pytest.mark.parametrize(("case", "grid"), cells(CASES, GRIDS, n=5), ids=label)
 def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> None:
     for name, schedule in few(of_every_system(), 3, case.name, grid):
         assert sum(check(case, grid, schedule)) > 0, name
@@ -65,7 +67,7 @@ def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> N
 @pytest.mark.parametrize(
     ("schedule", "grid", "case"),
     cells(OTHER_ORDERS, (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)), (CASES[0], CASES[4]), n=3),
-    ids=str,
+    ids=label,
 )
 def test_gradients_match_for_other_schedules(schedule: Schedule, grid: Grid, case: Case) -> None:
     check(case, grid, schedule)
@@ -81,7 +83,7 @@ def test_gradients_match_with_ties_between_blocks(grid: Grid, schedule: Schedule
 @pytest.mark.parametrize(
     ("schedule", "case", "grid"),
     cells((MessageDriven(), GPipe()), (gpt_case("dropout", "float64", dropout=0.3), CASES[4]), GRIDS[:2], n=2),
-    ids=str,
+    ids=label,
 )
 def test_recomputation_repeats_dropout_and_preserves_statistics(schedule: Schedule, case: Case, grid: Grid) -> None:
     check(case, grid, schedule, weights=Latest("recompute"))

@@ -4,13 +4,14 @@
     @pytest.mark.parametrize(("name", "value"), drawn(ROWS, n=3, always=[ROWS[0]]))
 
 The seed is the date (UTC), so a week of runs covers what one enumeration would. `pytest --seed=20261126` repeats a
-day's draw. Every parametrization draws by itself: adding a row to one changes no other.
+day's draw. Every module draws by itself: adding a row in one changes no other.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -39,7 +40,7 @@ def drawn(rows: Iterable[Any], n: int, always: Sequence[Any] = ()) -> list[Any]:
     rows = list(rows)
     others = [place for place, row in enumerate(rows) if row not in always]
     chosen = {place for place, row in enumerate(rows) if row in always}
-    chosen |= set(generator(*map(str, rows[:2]), len(rows)).sample(others, min(n, len(others))))
+    chosen |= set(generator(_caller(), len(rows)).sample(others, min(n, len(others))))
     everything = EXHAUSTIVE in os.environ
     return [
         pytest.param(*(row if type(row) is tuple else (row,)), marks=[] if place in chosen else pytest.mark.exhaustive)
@@ -52,6 +53,14 @@ def few(rows: Iterable[Any], n: int, *names: object) -> list[Any]:
     """`n` drawn rows for a loop within a test, other ones for other names; all of them in the exhaustive run."""
     rows = list(rows)
     return rows if EXHAUSTIVE in os.environ else generator(*names, len(rows)).sample(rows, min(n, len(rows)))
+
+
+def _caller() -> str:
+    """Name of the module of tests that draws."""
+    frame = sys._getframe(1)
+    while frame.f_globals["__name__"] == __name__ and frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
 
 
 def cells(*axes: Iterable[Any], n: int, always: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
