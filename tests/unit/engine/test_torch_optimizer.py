@@ -39,13 +39,15 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 PRUNING = Pruning(Magnitude(), sparsity=0.5)
 
 
-@cache
 def first_model() -> nn.Sequential:
     """A network whose last layer has the weight of the first."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 8)).double()
     model[3].weight = model[0].weight
     return model
+
+
+FIRST_MODEL = first_model()  # once, as ranks that are threads share torch's generator
 
 
 def batches(count: int = 7, dtype: torch.dtype = torch.float64) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -131,14 +133,14 @@ def train_plainly(
 
 @cache
 def plain_losses(name: str) -> list[float]:
-    model = copy.deepcopy(first_model())
+    model = copy.deepcopy(FIRST_MODEL)
     optimizer = EVERY[name](list(model.parameters()))
     return train_plainly(model, optimizer, batches(), scheduler=cosine(optimizer))
 
 
 def engine_of(optimizer: Any, lr_scheduler: Any = cosine, **more: Any) -> Engine:
     arguments = {"loss": mse_loss, "optimizer": optimizer, "lr_scheduler": lr_scheduler, "microbatch": 2, **more}
-    return Engine(copy.deepcopy(first_model()), **arguments)
+    return Engine(copy.deepcopy(FIRST_MODEL), **arguments)
 
 
 # -- trainings -------------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def test_losses_equal_plain_pytorch(name: str, grid: Grid, layout: str) -> None:
 @pytest.mark.parametrize("name", drawn(TRANSLATED, n=1))
 def test_pruned_network_trains_its_groups(name: str) -> None:
     """Compressed states equal masked training in PyTorch, where the masked entries of a gradient are zero."""
-    engine, model = engine_of(EVERY[name], pruning=PRUNING), copy.deepcopy(first_model())
+    engine, model = engine_of(EVERY[name], pruning=PRUNING), copy.deepcopy(FIRST_MODEL)
     pruned = engine.state_dict()
     masks = [pruned[key] != 0 for key, _ in model.named_parameters()]
     optimizer = EVERY[name](list(model.parameters()))
@@ -221,7 +223,7 @@ def test_rank_without_weights_takes_part() -> None:
 
 
 def test_half_precision_steps_full_precision_weights() -> None:
-    model = copy.deepcopy(first_model()).float()
+    model = copy.deepcopy(FIRST_MODEL).float()
     settings = {"optimizer": EVERY["AdamW"], "lr_scheduler": cosine, "microbatch": 2, "half": torch.bfloat16}
     losses = Engine(model, loss=mse_loss, **settings).fit(batches(dtype=torch.float32))
     assert losses == pytest.approx(plain_losses("AdamW"), rel=0.02)
@@ -300,7 +302,7 @@ def test_other_groups_or_scheduler_do_not_resume(tmp_path: Path) -> None:
     ("name", "grid"), cells(CASES, GRIDS, n=4, always=[("AdamW", GRIDS[1]), ("amsgrad", GRIDS[2])]), ids=str
 )
 def test_engine_and_plain_script_continue_each_other(name: str, grid: Grid) -> None:
-    (ours, make), model = CASES[name], copy.deepcopy(first_model())
+    (ours, make), model = CASES[name], copy.deepcopy(FIRST_MODEL)
     engine, other = engine_of(ours, None, grid=grid), engine_of(ours, None, grid=grid)
     engine.fit(batches()[:3])
     model.load_state_dict(engine.state_dict())
@@ -336,7 +338,7 @@ def test_pruned_moments_are_dense() -> None:
     engine, other = (engine_of(EVERY["AdamW"], None, pruning=PRUNING) for _ in range(2))
     engine.fit(batches()[:3])
     saved, weights = engine.optimizer_state_dict(), engine.state_dict()
-    model = copy.deepcopy(first_model())
+    model = copy.deepcopy(FIRST_MODEL)
     optimizer = EVERY["AdamW"](list(model.parameters()))
     optimizer.load_state_dict(saved)
     for name, weight in model.named_parameters():
