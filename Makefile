@@ -36,6 +36,9 @@ endif
 # a command is told to stop when make is gone, however make went
 GUARD := $(shell command -v setpriv >/dev/null 2>&1 && echo setpriv --pdeathsig TERM)
 
+# compiled modules are kept: every rank and command would compile them again
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTEST = $(GUARD) $(RUN) -m pytest -n $(WORKERS) $(FATAL) $(if $(SEED),--seed=$(SEED))
 FILES  = --dist loadfile --no-loadscope-reorder
 SOAK   = $(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)

@@ -29,30 +29,29 @@ from pathlib import Path
 import pytest
 
 TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-skip
-# first, in one worker: these tests start ranks, and persistent ranks belong to one worker
+# first, in one worker: these tests share persistent ranks (tests/support/persistent_ranks.py)
 RANKS = (
     "tests/laws/test_memory.py",
-    "tests/distributed/",
-    "tests/slurm/",
-    "tests/agreement/test_schedule_peers.py",
+    "tests/distributed/test_placed.py",
+    "tests/distributed/test_transports.py",
+    *(f"tests/distributed/test_{name}.py" for name in ("asynchronous", "batches", "mixed", "resume", "samo")),
+    "tests/distributed/test_benchmark_programs.py",
+    "tests/distributed/test_persistent_ranks.py",
 )
-# next, the longest first: a file of a minute that began last would delay the end of the run
+# next, the longest first: a file of half a minute that began last would delay the end of the run
 LONG = (
-    "tests/laws/test_mutations.py",
-    "tests/laws/test_blind.py",
+    "tests/distributed/",
+    "tests/agreement/",
+    "tests/unit/test_conftest.py",
     "tests/unit/test_jobs.py",
+    "tests/slurm/",
     "tests/conf/",
     "tests/laws/",
+    "tests/unit/report/",
     "tests/unit/papers/",
 )
-# last, in this order and in one worker: these tests measure times
-TIMED = (
-    "tests/unit/test_doctor.py",
-    "tests/unit/runner/test_emulate.py",  # measures the sleeps of ranks that are threads
-    "tests/agreement/test_traffic.py",
-    "tests/agreement/test_peers.py",
-    "tests/agreement/test_clock.py",
-)
+# last, in one worker: these tests compare times
+TIMED = ("tests/unit/runner/test_emulate.py", "tests/agreement/test_clock.py")
 _EXHAUSTIVE = "exhaustive"  # marker of the cells that are not drawn today (tests/support/drawn.py)
 _PER_MINUTE = 200  # more tests than two workers finish in a minute; the others are not handed out
 _BEGIN = time.monotonic()
@@ -148,7 +147,7 @@ def _random() -> random.Random:
 
 def _position(nodeid: str) -> tuple[int, int]:
     """Sort key of a test: RANKS, then LONG, then all other tests, then TIMED."""
-    for group, prefixes in ((0, RANKS), (1, LONG), (3, TIMED)):
+    for group, prefixes in ((0, RANKS), (3, TIMED), (1, LONG)):
         for place, prefix in enumerate(prefixes):
             if nodeid.startswith(prefix):
                 return group, place
@@ -157,7 +156,7 @@ def _position(nodeid: str) -> tuple[int, int]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give a worker one file at a time, or all tests that start ranks, or all timed tests."""
+    """Give a worker one file at a time, or all tests of persistent ranks, or all timed tests."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):

@@ -73,7 +73,7 @@ def no_rank_left() -> bool:
             ("missing", Outcome.MISSING_DEPENDENCY, "its package is not installed", []),
             ("package", Outcome.MISSING_DEPENDENCY, "a_package_that_nobody_has", []),
         ],
-        n=4,
+        n=3,
     ),
 )
 def test_fault_is_recorded_as_outcome(
@@ -109,11 +109,10 @@ def test_unclosed_ranks_are_recorded_as_failed(tmp_path: Path, more: list[str]) 
 
 @pytest.fixture(scope="module")
 def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """Three interleaved systems, of which the second is killed."""
+    """Two interleaved systems, of which the first is killed."""
     folder = tmp_path_factory.mktemp("turns")
     runs = [
-        *expand([*SHORT, f"reports={folder}"]),
-        *expand(faulty(folder, "kill", "grid.inter=2")),
+        *expand(faulty(folder, "kill")),
         *expand([*SHORT, f"reports={folder}", "grid.inter=2"]),
     ]
     records = measure(runs, Progress(10))
@@ -123,19 +122,17 @@ def in_turns(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     return records
 
 
-@pytest.mark.slow("three interleaved systems on real ranks")
 def test_fault_does_not_end_sweep(in_turns: list[Record]) -> None:
-    """The other systems have all their samples."""
-    assert [record.outcome for record in in_turns] == [Outcome.OK, Outcome.LOST_RANK, Outcome.OK]
-    assert "rank 1 ended without a message" in in_turns[1].reason
-    assert [len(record.metrics["batch_time"].values) for record in in_turns] == [2, 1, 2]
+    """The other system has all its samples."""
+    assert [record.outcome for record in in_turns] == [Outcome.LOST_RANK, Outcome.OK]
+    assert [len(record.metrics["batch_time"].values) for record in in_turns] == [1, 2]
     assert exit_code(in_turns) == 1
-    assert in_turns[0].series["loss"] == pytest.approx(in_turns[2].series["loss"], rel=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_torchrun_outcome_matches_mpiexec(tmp_path: Path, in_turns: list[Record]) -> None:
     """Equal losses, and a record of the transport and the order of ops."""
-    usual = in_turns[2]
+    usual = in_turns[1]
     (other,) = run([*SHORT, f"reports={tmp_path}", "grid.inter=2", "launch.launcher=torchrun", "comm.order=static"])
     assert usual.outcome is other.outcome is Outcome.OK, other.reason
     assert usual.series == other.series

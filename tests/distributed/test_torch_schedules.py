@@ -33,7 +33,7 @@ def test_torch_trains_in_the_orders_of_our_files(ranks: int, requests: list[tupl
     assert out.split("\n")[:-1] == [f"{name} {form} trained" for name, form in requests]
 
 
-@pytest.mark.slow("two runs on real ranks")
+@pytest.mark.exhaustive
 def test_engine_trains_in_the_order_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "zbv.csv"
     draw(["schedule=zbv", "grid.inter=2", "draw.microbatches=8", f"draw.csv={file}"])

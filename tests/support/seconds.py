@@ -17,7 +17,7 @@ import pytest
 
 KEY = "processor_seconds"
 SLOW = 5.0  # seconds, on the machine of REFERENCE, that a test may take without the marker `slow`
-BUDGET = 900.0  # seconds of the ordinary run on the machine of REFERENCE
+BUDGET = 600.0  # seconds of the ordinary run on the machine of REFERENCE
 REFERENCE = 0.045  # processor seconds of the reference loop on one idle core of a Xeon of 2023
 
 
