@@ -17,7 +17,7 @@ import pytest
 
 KEY = "processor_seconds"
 SLOW = 5.0  # seconds, on the machine of REFERENCE, that a test may take without the marker `slow`
-BUDGET = 600.0  # seconds of the ordinary run on the machine of REFERENCE
+BUDGET = 650.0  # seconds of the ordinary run on the machine of REFERENCE
 REFERENCE = 0.045  # processor seconds of the reference loop on one idle core of a Xeon of 2023
 
 
@@ -85,7 +85,7 @@ class Seconds:
         faults = [
             f"{name} took {value:.1f} processor seconds: mark it slow(reason), or make it quicker than {SLOW:g} s"
             for name, value in self.seconds.items()
-            if value > 2 * SLOW * scale and name not in self.slow
+            if value > 4 * SLOW * scale and name not in self.slow  # four times: other processes slow a test down
         ]
         total = sum(self.seconds.values())
         if whole and total > 1.25 * BUDGET * scale:

@@ -74,6 +74,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return [process for process in listed if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
+@pytest.mark.slow("a sweep of jobs, one of them killed")
 def test_killed_job_ends_alone_and_dry_sweep_counts_what_is_missing(
     tmp_path: Path, suite: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
