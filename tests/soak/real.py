@@ -23,16 +23,8 @@ from tests.soak.configs import base, choices, near
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 300.0  # seconds after which a command hangs: more than all of its own deadlines
 GRIDS = ((1, 1), (1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (4, 1), (2, 2), (1, 4))  # stages, replicas
-ALWAYS = (
-    *(
-        "measure.rounds=1",
-        "measure.discard_first=0",
-        "launch.deadline=90",
-        "measure.deadline=60",
-        "graph.source.vertices=256",
-    ),
-    *("graph.source.blocks=8",),
-)
+ALWAYS = ("measure.rounds=1", "measure.discard_first=0", "launch.deadline=90", "measure.deadline=60")
+GRAPH = ("graph.source.vertices=256", "graph.source.blocks=8")
 SMALL = {
     "gpt_tiny": ("model.shape.layers=4", "model.shape.hidden=16", "model.shape.heads=2", "model.shape.sequence=16"),
     "vgg_narrow": ("data=digits", "model.shape.hidden=32"),
@@ -88,7 +80,9 @@ def config(random: Random) -> list[str]:
     graphs = system == "cagnet" or "aware" in system
     network = random.choice(NETWORKS)
     overrides = [f"system={system}", *ALWAYS]
-    if not graphs:
+    if graphs:
+        overrides += GRAPH
+    else:
         overrides += [
             f"model={network}",
             *SMALL[network],
