@@ -1,7 +1,7 @@
 # make reproduce | kick-the-tires | test | lint | report | doctor | benchmark | nightly | drawn | exhaustive | soak
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
-# WORKERS=2: processes that share out the tests; one of them starts ranks, one at the end times what it starts
+# WORKERS=2: processes that share out the tests; one of them runs all tests of persistent ranks, one all timed tests
 # STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm or DeepSpeed is missing fails.
 
 PYTHON  ?= python3

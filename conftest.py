@@ -82,12 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = set(_never_skipped(config)) - set(TOOLS)
     if unknown:
         raise pytest.UsageError(f"--no-skip={','.join(sorted(unknown))}: any of {','.join(TOOLS)}")
-    os.environ.setdefault("SUITE_TEST_SEED", f"{datetime.now(UTC):%Y%m%d}")
-    if seed := config.getoption("seed"):
-        os.environ["SUITE_TEST_SEED"] = seed
-    if _is_exhaustive(config):
-        os.environ["SUITE_TEST_EXHAUSTIVE"] = "yes"
+    from tests.support.drawn import EXHAUSTIVE, SEED
     from tests.support.seconds import Seconds
+
+    os.environ.setdefault(SEED, f"{datetime.now(UTC):%Y%m%d}")
+    if seed := config.getoption("seed"):
+        os.environ[SEED] = seed
+    if _is_exhaustive(config):
+        os.environ[EXHAUSTIVE] = "yes"
 
     config.pluginmanager.register(Seconds(config), "seconds")
     option = config.option
@@ -234,11 +236,10 @@ def skip_summary(reports: Sequence[pytest.TestReport | pytest.CollectReport]) ->
 
 def repeat_commands(failed: Sequence[str], exhaustive: bool) -> list[str]:
     """The command that runs each failed test alone, with the cells that were drawn today."""
+    from tests.support.drawn import seed
+
     marker = f" -m {_EXHAUSTIVE}" if exhaustive else ""
-    return [
-        f"repeat: python -m pytest --seed={os.environ['SUITE_TEST_SEED']}{marker} {shlex.quote(name)}"
-        for name in failed
-    ]
+    return [f"repeat: python -m pytest --seed={seed()}{marker} {shlex.quote(name)}" for name in failed]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -53,8 +53,9 @@ def lines_by_package() -> dict[str, float]:
         for path in (ROOT / top).rglob("*.py"):
             parts = path.relative_to(ROOT).parts
             depth = 3 if parts[:2] == ("tests", "unit") else 2
-            found["/".join(parts[: min(depth, len(parts) - 1)])] += code_lines(path.read_text())
-            found[top] += code_lines(path.read_text()) if len(parts) > 2 else 0
+            lines = code_lines(path.read_text())
+            for package in {top, "/".join(parts[: min(depth, len(parts) - 1)])}:
+                found[package] += lines
     return dict(found)
 
 
@@ -71,9 +72,7 @@ def main(seconds: str, record: bool) -> None:
     now = {("lines", name): value for name, value in lines_by_package().items()}
     if seconds:
         by_name = seconds_by_folder(seconds)
-        now |= {("seconds", name): value for name, value in by_name.items()} | {
-            ("seconds", "all tests"): sum(by_name.values())
-        }
+        now |= {("seconds", name): value for name, value in (*by_name.items(), ("all tests", sum(by_name.values())))}
     records: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     with RECORDS.open(newline="") as stream:
         for row in csv.DictReader(stream):

@@ -139,9 +139,9 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     ConfigLoaderImpl.validate_sweep_overrides_legal(parsed_overrides, run_mode=RunMode.RUN, from_shell=False)
     if folders := tuple(map(str, own_folders(overrides))):
         return _load(overrides, folders)
-    values = [override for override in parsed_overrides if _is_value(override)]
-    config: DictConfig = pickle.loads(_chosen(tuple(o for o in overrides if o not in {v.input_line for v in values})))
-    ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    choices = tuple(text for text, parsed in zip(overrides, parsed_overrides, strict=True) if not _is_value(parsed))
+    config: DictConfig = pickle.loads(_chosen(choices))
+    ConfigLoaderImpl._apply_overrides_to_config([each for each in parsed_overrides if _is_value(each)], config)
     return config
 
 

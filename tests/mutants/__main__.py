@@ -53,11 +53,11 @@ def planted(folder: Path) -> None:
     shutil.copy(Path(__file__).with_name("switch.py"), packages / f"{SWITCH}.py")
 
 
-def reach(folder: Path, arguments: list[str]) -> int:
+def reach(folder: Path) -> int:
     env = os.environ | {"MUTANTS_REACHED": str(folder / "reached"), "MUTANT": "-1"}
     (folder / "reached").unlink(missing_ok=True)
     line = [str(folder / ".venv/bin/python"), "-m", "pytest", "-p", "tests.mutants.plugin", *_ORDINARY]
-    line += ["--seconds", str(folder / "seconds"), *(arguments or ["tests"])]
+    line += ["--seconds", str(folder / "seconds"), "tests"]
     with (folder / "log").open("w") as log:
         return subprocess.run(line, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
 
@@ -83,16 +83,13 @@ def killing(server: Server, number: int, tests: list[str], limit: float) -> str:
     """`killed TEST`, `killed deadline` or `lived`. A test that fails without the mutant too does not count."""
     while tests:
         status, name = server.run(number, tests, limit)
-        if status == -1:
-            return "killed\tdeadline"
         if status in (0, 5):
             break
-        if name in tests and server.run(-1, [name], limit)[0] == 0:
-            return f"killed\t{name}"
-        if name not in tests:
-            tests = [test for test in tests if not test.startswith(name or test)]
-        else:
-            tests = [test for test in tests if test != name]
+        # a module may fail to import, and a process may end or be late, without the name of a test
+        suspects = [name] if name in tests else [test for test in tests if name and test.startswith(name)] or tests
+        if server.run(-1, suspects, limit)[0] == 0:
+            return f"killed\t{name or ('deadline' if status == -1 else 'the process ended')}"
+        tests = [test for test in tests if test not in suspects]
     return "lived\t"
 
 
@@ -102,9 +99,7 @@ def kill(folder: Path, out: Path, most: float, workers: int, only: set[int]) -> 
     for row in (folder / "seconds").read_text().splitlines():
         value, name = row.split("\t")
         # persistent ranks are no children that a test waits for, so their seconds are missing
-        seconds[name] = float(value) + (
-            5 if name.startswith(("tests/distributed/", "tests/laws/test_memory.py")) else 0
-        )
+        seconds[name] = float(value) + 5 * name.startswith(("tests/distributed/", "tests/laws/test_memory.py"))
     reaching: dict[int, set[str]] = defaultdict(set)
     for row in (folder / "reached").read_text().splitlines():
         number, _, name = row.partition("\t")
@@ -151,7 +146,6 @@ def main() -> int:
     parser.add_argument("--most", type=float, default=40, help="processor seconds of tests per mutant")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", type=int, nargs="*", default=[])
-    parser.add_argument("--pytest", nargs="*", default=[], help="arguments of pytest for `reach`")
     options = parser.parse_args()
     if options.task == "draw":
         write_list(LIST, draw(ROOT, options.count, options.seed))
@@ -160,7 +154,7 @@ def main() -> int:
     if options.task == "plant":
         planted(folder)
     elif options.task == "reach":
-        return reach(folder, options.pytest)
+        return reach(folder)
     else:
         kill(folder, options.out, options.most, options.workers, set(options.only))
     return 0

@@ -2,7 +2,8 @@
 
     {"mutant": 17, "tests": ["tests/a.py::test_b"], "limit": 60}  ->  [0, ""]  or  [1, "tests/a.py::test_b"]
 
-A request answers pytest's exit status and the first test that failed; status -1 after `limit` seconds.
+A request answers pytest's exit status and the first test that failed: status -1 after `limit` seconds, and no test
+where the process ended.
 """
 
 import contextlib
@@ -62,15 +63,16 @@ def answer(request: dict[str, object]) -> list[object]:
     while not done and time.monotonic() < late:
         done, status = os.waitpid(child, os.WNOHANG)
         time.sleep(0.02)
-    for stop in () if done and not status else (child,):
+    if not done or status:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(stop, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
     if not done:
         os.waitpid(child, 0)
+        os.close(read)
         return [-1, ""]
     with os.fdopen(read, "rb") as stream:
         text = stream.read()
-    return list(json.loads(text)) if text else [1, "the process ended"]
+    return list(json.loads(text)) if text else [1, ""]
 
 
 def main() -> None:
