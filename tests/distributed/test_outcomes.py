@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -42,11 +44,19 @@ def faulty(tmp_path: Path, fault: str, *more: str) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def mark() -> Iterator[None]:
+    """Mark the environment of the ranks that these tests start: another worker's tests may run ranks meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUITE_TEST_OUTCOMES", str(os.getpid()))
+        yield
+
+
 def no_rank_left() -> bool:
     """Processes of this user anywhere in the tree: an orphan has no parent."""
     for process in psutil.process_iter(["cmdline", "environ"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if "suite.runner.ranks.rank" in line and str(PLUGINS) in (process.info["environ"] or {}).get("PYTHONPATH", ""):
+        line, environ = process.info["cmdline"] or [], process.info["environ"] or {}
+        if "suite.runner.ranks.rank" in line and environ.get("SUITE_TEST_OUTCOMES") == str(os.getpid()):
             return False
     return True
 
