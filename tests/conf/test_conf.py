@@ -142,7 +142,7 @@ DRAWN = [
     row
     for group, choices in CHOICES.items()
     if group != "experiment"
-    for row in drawn([(group, choice) for choice in choices if choice != "profiled"], n=max(3, len(choices) // 4))
+    for row in drawn([(group, choice) for choice in choices if choice != "profiled"], n=max(2, len(choices) // 6))
 ]
 
 
@@ -170,7 +170,7 @@ def test_every_file_is_a_choice_of_a_group() -> None:
     assert files == {"config", "nightly", *(f"{group}/{choice}" for group in CHOICES for choice in CHOICES[group])}
 
 
-@pytest.mark.parametrize("choice", drawn(systems(), n=8))
+@pytest.mark.parametrize("choice", drawn(systems(), n=4))
 def test_simulated_system_is_accepted_and_the_same_in_figures(choice: str) -> None:
     """Also where another system is chosen, and after a run in which its own keys were changed."""
     assert freeze(composed([f"system={choice}", "executor=simulated"]), "").refusal is None
@@ -208,7 +208,7 @@ def check_run(experiment: str, run: Run) -> None:
     assert run.config.experiment.name == experiment
 
 
-@pytest.mark.parametrize("choice", drawn(CHOICES["experiment"], n=16))
+@pytest.mark.parametrize("choice", drawn(CHOICES["experiment"], n=8))
 def test_experiment_is_described_and_some_of_its_runs_are_accepted(choice: str) -> None:
     plan = composed(overrides_of("experiment", choice))["experiment"]
     assert plan["expected_seconds"] > 0
@@ -279,16 +279,6 @@ def test_naive_trains_the_batch_of_a_replica_at_once() -> None:
 
 
 # -- names ----------------------------------------------------------------------------------------------------
-
-
-def test_unknown_key_lists_the_keys_of_its_group() -> None:
-    with refused(UnknownName, "grid.intr", rule="one of grid.data, grid.inter, grid.tensor"):
-        resolve(["grid.intr=2"])
-    with refused(UnknownName, "zzzzzz", rule="names, such as "):
-        resolve(["zzzzzz=2"])
-    with refused(UnknownName, "optimizer.momentum"):  # of another choice
-        resolve(["optimizer.momentum=0.5"])
-    assert resolve(["optimizer=sgd", "optimizer.momentum=0.5"]).optimizer.arguments["momentum"] == 0.5
 
 
 def test_a_sweep_names_several_choices() -> None:

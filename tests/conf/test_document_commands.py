@@ -62,7 +62,7 @@ def check_records(command: str, folder: Path) -> None:
         assert {record.outcome for record in records} == {Outcome.OK}
 
 
-@pytest.mark.parametrize("command", drawn(SECONDS, n=8))
+@pytest.mark.parametrize("command", drawn(SECONDS, n=4))
 def test_command_without_ranks_runs(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +96,7 @@ def jobs(words: list[str]) -> Iterator[list[str]]:
     return (list(job) for job in itertools.product(*choices))
 
 
-@pytest.mark.parametrize("command", drawn(RANKS, n=10))
+@pytest.mark.parametrize("command", drawn(RANKS, n=5))
 def test_parent_accepts_every_run_of_the_command(command: str) -> None:
     for job in jobs(shlex.split(command)):
         for run in expand(job):

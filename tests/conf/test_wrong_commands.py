@@ -1,6 +1,7 @@
 """Commands of commands.txt: wrong ones are refused with key, value, rule and a legal value, which then works.
 
-The user's folder holds the plug-ins of docs/extending.md and a few more.
+The user's folder holds the plug-ins of docs/extending.md and a few more. An ordinary run draws a part of the commands;
+the exhaustive run has all.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit
 from suite.runner.labels import key_of
 from suite.runner.runs import expand
+from tests.support.drawn import drawn
 from tests.support.ranks import ROOT
 
 EXTENDING = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
@@ -47,6 +49,12 @@ shape: {_target_: own_parts.Shape, layers: 2, hidden: 32, heads: 4, sequence: 16
 SIZE = "model=gpt3_xl grid.inter=4 batch.size=64"
 LINK = "suite.simulate.network.machine.Link"
 SHORT = {
+    "XL": f"executor=simulated machine=summit efficiency=summit {SIZE} grid.data=4",
+    "STUDY": "executor=messages grid.data=2",
+    "EMULATED": "executor=emulated grid.inter=3 batch.size=6 batch.microbatch=1",
+    "PLAN": "experiment=schedules",
+    "HALVES": "experiment=split_passes",
+    "WIDE": "model.shape.heads=1 model.shape.layers=1",
     "SIMULATED": f"executor=simulated machine=summit system=axonn {SIZE}",
     "GRAPH": "system=sparsity_aware grid.data=2",
     "UNTIED": "model.shape.tied=false grid.inter=2",
@@ -68,8 +76,8 @@ ROWS = [
     for line in (Path(__file__).parent / "commands.txt").read_text().splitlines()
     if line and not line.startswith("#")
 ]
-REFUSED = [row for row in ROWS if len(row) > 1]
-ACCEPTED = [row for row in ROWS if len(row) == 1]
+REFUSED = {row[0]: row[1:] for row in ROWS if len(row) > 1}
+ACCEPTED = [row[0] for row in ROWS if len(row) == 1]
 
 
 def example(start: str, language: str) -> str:
@@ -102,7 +110,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def words_of(command: str, mine: str) -> list[str]:
     """The overrides of a command; the last one of a key stands."""
-    long = re.sub(r"\b[A-Z_]{3,}\b", lambda match: SHORT.get(match[0], match[0]), command).replace("LINKs", f"{LINK}s")
+    long = re.sub(r"\b[A-Z_]{2,}\b", lambda match: SHORT.get(match[0], match[0]), command).replace("LINKs", f"{LINK}s")
     by_key: dict[str, str] = {}
     for word in long.replace("{mine}", mine).split():
         by_key.pop(key_of(word), None)
@@ -146,9 +154,9 @@ def is_group(word: str, message: str, changes: Sequence[str]) -> bool:
     return message.startswith(f"{word}; ") and changes[0].startswith(f"{key_of(word)}.")
 
 
-@pytest.mark.parametrize(("command", "what", "legal"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_wrong_command_is_refused_and_its_advice_works(command: str, what: str, legal: str, mine: str) -> None:
-    words = words_of(command, mine)
+@pytest.mark.parametrize("command", drawn(REFUSED, n=110))
+def test_wrong_command_is_refused_and_its_advice_works(command: str, mine: str) -> None:
+    words, (what, legal) = words_of(command, mine), REFUSED[command]
     message = refusal(words)
     assert "\n" not in message
     assert len(message.replace(mine, "")) <= LONGEST, message
@@ -163,7 +171,7 @@ def test_wrong_command_is_refused_and_its_advice_works(command: str, what: str, 
         assert {str(run.refusal) for run in expand(after)} == {"None"}, after
 
 
-@pytest.mark.parametrize("command", [row[0] for row in ACCEPTED])
+@pytest.mark.parametrize("command", drawn(ACCEPTED, n=12))
 def test_command_is_accepted(command: str, mine: str) -> None:
     assert {str(run.refusal) for run in expand(words_of(command, mine))} == {"None"}
 

@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def conftest() -> Any:
+    """The module at the root."""
+    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_benchmark_flag_runs_benchmarks_only_and_saves_their_samples(project: Path) -> None:
     code, lines = run_in(project, "--benchmark")
     assert code == 1
@@ -131,16 +144,15 @@ def test_seed_alone_decides_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exhaustive_run_has_the_other_cells_and_goes_on_where_it_stopped(project: Path, tmp_path: Path) -> None:
+    names = [f"checks/test_plain.py::test_cell[{a}-{b}]" for a in range(3) for b in range(4)]
     done = tmp_path / "done"
+    done.write_text("\n".join(names[-4:]) + "\n")
     code, lines = run_in(project, "--seed=7", "-m", "exhaustive", f"--done={done}", "checks")
     assert code == 0, lines
-    assert any("9 passed" in line for line in lines), lines
-    passed = done.read_text().splitlines()
-    done.write_text("\n".join(passed[:7]))
-    _, lines = run_in(project, "--seed=7", "-m", "exhaustive", f"--done={done}", "checks")
-    assert any("2 passed" in line for line in lines), lines
-    _, lines = run_in(project, "--seed=7", "-m", "exhaustive", "--minutes=0.00001", "checks")
-    assert not any("passed" in line for line in lines), lines
+    after = done.read_text().splitlines()
+    assert len(after) == len({*after}) >= 12 - 3, "none again, and all but the three that were drawn"
+    assert names[0] not in after
+    assert any(f"{len(after) - 4} passed" in line for line in lines), lines
 
 
 def test_missing_required_tool_fails_the_test(project: Path) -> None:
@@ -151,9 +163,17 @@ def test_missing_required_tool_fails_the_test(project: Path) -> None:
     assert "     1  another reason" in lines, "a skip for another reason stays a skip"
 
 
-def test_unknown_tool_is_refused(project: Path) -> None:
-    code, _ = run_in(project, "--no-skip=chromum")
-    assert code == pytest.ExitCode.USAGE_ERROR
+def test_unknown_tool_is_refused(conftest: Any) -> None:
+    with pytest.raises(pytest.UsageError, match="chromum"):
+        conftest.pytest_configure(SimpleNamespace(getoption=lambda name: "slurm,chromum"))
+
+
+def test_no_test_begins_after_the_minutes(conftest: Any) -> None:
+    for minutes, ends in ((0.0, False), (1e6, False), (1e-9, True)):
+        config = SimpleNamespace(getoption=lambda name, minutes=minutes: minutes if name == "minutes" else "")
+        item = SimpleNamespace(config=config, get_closest_marker=lambda name: None)
+        with pytest.raises(pytest.skip.Exception) if ends else nullcontext():
+            conftest.pytest_runtest_setup(item)
 
 
 def test_installed_tool_has_a_path() -> None:
@@ -176,12 +196,7 @@ def test_run_over_its_budget_and_slow_test_without_a_reason_are_faults() -> None
     assert seconds.over_budget(whole=True) == []
 
 
-def test_persistent_ranks_run_first_and_timed_tests_last() -> None:
-    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    conftest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conftest)
+def test_persistent_ranks_run_first_and_timed_tests_last(conftest: Any) -> None:
     scheduler = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     assert [start for start in (*conftest.RANKS, *conftest.LONG, *conftest.TIMED) if not (ROOT / start).exists()] == []

@@ -48,23 +48,6 @@ def test_every_rule_is_applied() -> None:
         assert {*rules(module)} <= {*listed, "check_order", "nodes_have_places"}
 
 
-def test_refusals_outside_the_table_of_wrong_commands() -> None:
-    for overrides, key, rule in (
-        (["model=vgg_narrow", "data=digits", "model.shape.classes=9"], "model.shape.classes", "data=digits has 10"),
-        (["model.shape.vocabulary=255"], "model.shape.vocabulary", ""),
-        (["system=axonn_samo", *HUGE], "pruning", "fewer than 2^31"),
-        (["system=sputnik", *HUGE], "pruning", "fewer than 2^31"),
-        ([*SIMULATED, "pruning.sparsity=1"], "pruning.sparsity", "below 1"),
-        ([*SIMULATED, "pruning.scope=bogus"], "pruning.scope", ""),
-    ):
-        with refused(InvalidRequest, key, rule=rule):
-            raise refusal_of(*overrides) or AssertionError(overrides)
-
-
-HUGE = ["model.shape.hidden=32768", "model.shape.heads=1", "model.shape.layers=1"]
-SIMULATED = ["system=axonn_samo", "executor=simulated", "machine=summit", "model=gpt3_xl", "batch.size=64"]
-
-
 def test_system_of_a_user_may_have_checkpoints() -> None:
     overrides = ["system=pytorch", "checkpoint.folder=here"]
     assert isinstance(refusal_of(*overrides), Unsupported)

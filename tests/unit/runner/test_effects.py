@@ -309,59 +309,6 @@ def test_every_executor_and_system_has_an_entry(group: str) -> None:
 
 
 XL = "executor=simulated machine=summit efficiency=summit model=gpt3_xl grid.inter=4 grid.data=4 batch.size=64"
-SIMULATED = "executor=simulated grid.inter=2"
-LAYERS = f"{SIMULATED} executor.account=layers"
-BUCKETS = "leave out optimizer.bucket_numel and set system.simulation.bucket_numel=4000000"
-CHECKPOINTING = "leave out activation_checkpointing and set system.simulation.activation_checkpointing=layer"
-SPARSITY = "leave out system.simulation.layout.sparsity and set pruning=magnitude pruning.sparsity=0.9"
-UNREAD = (  # a command line, an override that it does not read, and the legal value
-    (XL, "memory=offload", "executor.account=layers"),
-    (XL, "activation_checkpointing=4", CHECKPOINTING),
-    (XL, "optimizer.bucket_numel=1000", BUCKETS),
-    (f"{XL} system=axonn_samo pruning=none", "pruning.sparsity=0.5", "pruning=magnitude"),
-    (f"{XL} system=axonn_samo", "system.simulation.layout.sparsity=0.5", SPARSITY),
-    (f"{XL} executor.plan=search", "batch.microbatch=4", "executor.plan=given"),
-    (SIMULATED, "optimizer.lr=0.1", "executor=real"),
-    (SIMULATED, "weights=stash", "executor.account=layers update_interval=1 model.shape.tied=false"),
-    ("executor=simulated", "graph=rmat", "system=sparsity_aware executor=full_graph"),
-    (f"{SIMULATED} system=axonn_samo", "optimizer.buckets_per_reduction=2", "executor=real"),
-    (LAYERS, "optimizer.buckets_per_reduction=2", "executor.account=blocks"),
-    ("system=pytorch", "optimizer.buckets_per_reduction=2", "system=axonn"),
-    ("system=torch_gpipe", "system.schedule=Schedule1F1B", "system=torch_1f1b"),
-    ("system=torch_1f1b", "schedule=gpipe", "system=torch_gpipe"),
-    ("system=torch_1f1b grid.inter=4", "batch.size=6", "batch.microbatch=1"),
-    ("system=deepspeed_3d", "schedule=gpipe", "system=axonn"),
-    ("", "machine=perlmutter", "executor=simulated"),
-    ("", "graph=reddit_like", "system=sparsity_aware executor=full_graph"),
-    ("", "draw.width=9", "suite draw draw.width=..."),
-    ("", "pruning.sparsity=0.5", "pruning=magnitude memory=samo"),
-    ("", "comm.transport=gloo", "grid.data=2"),
-    ("", "launch.nodes=2", "launch.launcher=srun"),
-    ("", "checkpoint.every=7", "checkpoint.folder=FOLDER"),
-    ("measure.eval_batches=0", "measure.validate=every_round", "measure.eval_batches=2"),
-    ("system=sparsity_aware", "batch.size=32", "system=axonn"),
-    ("system=sparsity_aware executor=volumes", "exchange.overlap=true", "executor=full_graph"),
-    ("executor=check", "launch.threads=2", "executor=real"),
-    ("executor=emulated grid.inter=2", "executor.copy=1.0", "update_interval=1"),
-)
-
-
-def test_unread_key_is_refused_with_a_legal_command_line() -> None:
-    """The suggestion is added to the line, unless it says that the key has to go."""
-    for line, override, legal in UNREAD:
-        (run,) = expand([*line.split(), override])
-        assert isinstance(run.refusal, InvalidRequest), override
-        assert run.refusal.legal == legal
-        left_out, _, words = legal.rpartition(" and set ")
-        if "..." not in legal:
-            arguments = [*line.split(), *([] if left_out else [override]), *words.split()]
-            assert [run.refusal for run in expand(arguments)] == [None], arguments
-
-
-def test_read_keys_are_taken() -> None:
-    """The order of a system predicts memory; a choice changes a result although the sparsity in it does not."""
-    for line in ("system=torch_1f1b schedule=one_f_one_b", f"{XL} system=axonn_samo pruning=none"):
-        assert [run.refusal for run in expand(line.split())] == [None]
 
 
 def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:

@@ -5,7 +5,6 @@ Ranks are threads here, which sleep as well as processes; tests/agreement has re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
@@ -14,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from suite.comm.p2p import threads
-from suite.config.compose import composed, resolve
+from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Chunk, CostModel
@@ -207,26 +206,12 @@ def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> Non
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 
-HUGE = 10**400
 PROFILED = {"_target_": "suite.simulate.cost.measured.Profiled", "seconds": {}, "bytes": {}}
 REFUSED: list[tuple[dict[str, Any], str]] = [  # changes, and the setting with its value
-    ({"executor.cost": fixed(forward=-0.01)}, "cost.forward=-0.01"),
-    ({"executor.cost": fixed(forward=math.nan)}, "forward=nan"),
-    ({"executor.cost": fixed(forward=[0.01, 0.01])}, "costs for 2 stages"),
     ({"executor.cost": PROFILED}, "no cost of 0F0"),
     ({"executor.cost": {"_target_": f"{__name__}.WrongBytes"}}, "0F0, bytes: 0.5"),
-    ({"executor.stragglers": {3: 1.5}}, "stragglers={3: 1.5}"),
-    ({"executor.stragglers": {1: HUGE}}, "stragglers={1: 1000"),
-    ({"executor.jitter.spread": -1}, "executor.jitter.spread=-1"),
-    ({"executor.jitter.kind": "normal"}, "executor.jitter.kind=lognormal"),
-    ({"executor.copy": -1.0}, "executor.copy=-1.0"),
-    ({"executor.prediction": math.nan}, "executor.prediction=nan"),
-    ({"executor.network": {"latency": -1.0, "bandwidth": 1.0}}, "network.latency=-1.0"),
+    ({"executor.stragglers": {1: 10**400}}, "stragglers={1: 1000"),
     ({"executor.network": {"latency": 0.0}}, "network.bandwidth"),
-    ({"executor.network": 5}, "executor.network=5"),
-    ({"system.name": "x", "system._target_": "baselines.pytorch.PyTorch"}, "legal: system=axonn"),
-    ({"launch.device": "cuda"}, "legal: launch.device=cpu"),
-    ({"grid.inter": 65}, "65 ranks"),
 ]
 
 
@@ -236,10 +221,6 @@ def test_impossible_emulation_is_refused_before_ranks_start(base: RunConfig) -> 
         refusal = freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal
         assert isinstance(refusal, InvalidRequest), changes
         assert words in str(refusal)
-    asynchronous = ["executor=emulated", "system=pipedream", "grid.inter=3", "schedule=zbv"]
-    refusal = freeze(composed(asynchronous), "").refusal
-    assert isinstance(refusal, Unsupported)
-    assert (refusal.key, refusal.value) == ("weights", "Stash")
     with refused(InvalidRequest, subject="3 ranks (3x1) in a world of 1"):
         EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 

@@ -14,7 +14,7 @@ import pytest
 
 from suite.cli.run import exit_code, run, summary
 from suite.config.checks import outline_of
-from suite.config.compose import composed, resolve
+from suite.config.compose import composed
 from suite.config.run import RunConfig
 from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
@@ -31,7 +31,6 @@ from suite.runner import interleave, provenance
 from suite.runner.progress import Progress
 from suite.runner.runs import freeze
 from suite.runner.store import key_of
-from tests.support.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -127,14 +126,6 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------
-
-
-def test_formulas_require_a_known_paper() -> None:
-    with refused(InvalidRequest, subject="executor.paper"):
-        resolve(["executor=analytic"])
-    wrong = freeze(composed(["executor=analytic", "executor.paper=sam"]), "")
-    assert "did you mean 'samo'" in str(wrong.refusal)
-    assert freeze(composed(["executor=analytic", "executor.paper=samo"]), "").label == "samo formulas"
 
 
 def test_formulas_answer_their_claims_with_verdicts(tmp_path: Path) -> None:

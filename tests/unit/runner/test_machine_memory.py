@@ -137,14 +137,3 @@ def test_limit_of_control_groups(tmp_path: Path) -> None:
             (folder / name).write_text(str(text))
         (folder / "cgroup").write_text(membership)
         assert cgroup_limit(folder / "cgroup", folder) == limit, membership
-
-
-def test_order_that_takes_too_long_to_check_is_refused() -> None:
-    for line in (
-        "batch.size=1000000000",
-        "executor=emulated measure.batches=1000000 update_interval=1 grid.inter=4",
-        "executor=simulated update_interval=1000000000 model.shape.tied=false",
-        "executor=check batch.size=1000000000",
-        "executor=unit executor.batches=1000000000",
-    ):
-        assert "microbatches on" in refusal(*line.split()), line

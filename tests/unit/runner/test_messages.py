@@ -5,7 +5,6 @@ Ranks are threads here; tests/distributed has real ones, under MPI and gloo.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from suite.config.compose import resolve
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core.claim import AnswerRow, Evidence, Scope, Verdict
-from suite.core.errors import InvalidRequest, RankError, Unsupported
+from suite.core.errors import RankError
 from suite.core.op import Op
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Outcome, Record
@@ -30,8 +29,7 @@ from suite.report.judge import judge
 from suite.report.load import ReportStore, StoredRecord
 from suite.report.panels import figure_panels
 from suite.runner.executors import message_sizes
-from suite.runner.executors.message_sizes import Messages, check_sizes, links, merge_ranks, rounds_of, sweep
-from suite.runner.runs import freeze
+from suite.runner.executors.message_sizes import Messages, links, merge_ranks, rounds_of, sweep
 from tests.support.configs import altered
 from tests.support.drawn import cells
 
@@ -50,48 +48,6 @@ def study(config: RunConfig) -> Messages:
     executor = config.executor.build()
     assert isinstance(executor, Messages)
     return executor
-
-
-# -- what is refused -----------------------------------------------------------------------------------------------
-
-
-ILLEGAL_SIZES = [[], None, 8, "8", [0], [-8], [8, -64], [6], [8, 8], [64, 8], [8.0], [True, 8], ["8"], [4, None]]
-
-
-def test_illegal_sizes_are_refused_with_a_legal_list(base: RunConfig) -> None:
-    for sizes in ILLEGAL_SIZES:
-        refusal = freeze(altered(base, executor__sizes=sizes, batch__size=2, batch__microbatch=1).plain(), "").refusal
-        assert isinstance(refusal, InvalidRequest), sizes
-        assert str(refusal).startswith("executor.sizes=")
-        check_sizes(json.loads(refusal.legal.removeprefix("executor.sizes=")))
-    for legal in ([4], [8, 12, 16], SIZES, (8, 1 << 24)):
-        check_sizes(legal)
-
-
-REFUSED: list[tuple[dict[str, Any], type[InvalidRequest], str]] = [  # changes, class, words of the refusal
-    ({"executor__rounds": 0}, InvalidRequest, "executor.rounds=0"),
-    ({"executor__traffic": 1.5}, InvalidRequest, "executor.traffic=1.5"),
-    ({"executor__backends": "mpi"}, InvalidRequest, "backends"),
-    ({"executor__backends": ["gloo", "gloo"]}, InvalidRequest, "each once"),
-    ({"executor__backends": ["mpi", "nccl"]}, Unsupported, "launch.device=cuda"),
-    ({"launch__launcher": "torchrun"}, Unsupported, "launch.launcher=mpiexec"),
-    ({"grid__data": 1}, InvalidRequest, "1 ranks under executor=messages"),
-    ({"grid__data": 65}, InvalidRequest, "65 ranks under executor=messages"),
-    ({"comm__transport": "gloo"}, InvalidRequest, "comm.transport=auto"),
-]
-
-
-def test_impossible_message_study_is_refused(base: RunConfig) -> None:
-    for changes, kind, words in REFUSED:
-        config = altered(base, **changes)
-        with pytest.raises(kind) as caught:
-            study(config).check(config)
-        assert words in str(caught.value)
-        config = config.changed({"batch.size": config.grid.data, "batch.microbatch": 1})
-        assert freeze(config.plain(), "").refusal is not None, changes
-    cuda = altered(base, launch__device="cuda", executor__backends=["mpi", "gloo", "nccl"])
-    for config in (cuda, altered(base, launch__launcher="torchrun", executor__backends=["gloo"]), base):
-        study(config).check(config)
 
 
 def test_large_messages_have_fewer_rounds_and_two_at_least() -> None:

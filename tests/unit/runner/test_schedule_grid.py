@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from suite.config.compose import groups, resolve
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
@@ -21,7 +21,6 @@ from suite.schedule.placement import places
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
-from tests.support.refusals import refused
 
 
 def plan_of(*overrides: str) -> ScheduleGrid:
@@ -116,33 +115,3 @@ def test_two_runs_give_the_same_simulated_or_derived_numbers(plan: ScheduleGrid,
     for panel in result.panels:
         counted = panel.title.startswith(("Activations held", "Messages", "Three counts"))
         assert panel.evidence == ("derived" if counted else "simulated"), panel.title
-
-
-ILLEGAL = {  # override, and its key
-    "executor.ranks=[4,2]": "executor.ranks",
-    "executor.microbatches=[]": "executor.microbatches",
-    "executor.latencies=[-1]": "executor.latencies",
-    "executor.costs.equal=[1,1]": "executor.costs",
-    "executor.costs.equal=[1,1,0]": "executor.costs",
-    "++executor.caps.mine=[1]": "executor.caps",
-    "executor.focus=[3,32]": "executor.focus",
-    "executor.weight_memory=2": "executor.weight_memory",
-    "executor.ranks=[2,400]": "executor.microbatches",  # too many ops
-}
-
-
-def test_an_illegal_setting_is_refused() -> None:
-    for override, key in ILLEGAL.items():
-        focus = ["executor.focus=[2,32]"] if "ranks" in override else []
-        config = resolve(["experiment=schedules", override, *focus])
-        with refused(InvalidRequest, key):
-            registry.without_ranks(config.executor).check(config)
-
-
-def test_a_name_of_no_schedule_is_refused(plan: ScheduleGrid) -> None:
-    with refused(UnknownName, "schedule in names", "zb_h3"):
-        replace(plan, names={"zb_h3": "ZB-H3"})
-    with refused(UnknownName, "schedule in rivals", "zb_h3"):
-        replace(plan, rivals=[["zbv", "zb_h3"]])
-    with refused(InvalidRequest, "rivals", rule="pairs"):
-        replace(plan, rivals=[["zbv"]])

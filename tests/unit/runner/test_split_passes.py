@@ -9,11 +9,10 @@ import pytest
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, RankError, UnknownName
+from suite.core.errors import RankError
 from suite.core.record import Source
 from suite.engine.stage import Stage
 from suite.runner.executors.split_passes import SplitPasses
-from tests.support.refusals import refused
 
 PLAN = SplitPasses(widths=(8, 16), blocks=2, heads=2, sequence=4, samples=2, rounds=3)
 
@@ -64,18 +63,3 @@ def test_other_gradients_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stage, "weight_gradients", wrong)
     with pytest.raises(RankError, match="way=ours has other gradients"):
         PLAN.on_rank(LoopbackWorld(Hub(1), 0), config())
-
-
-def test_invalid_settings_are_rejected() -> None:
-    for more, error, words in (
-        ({"widths": (8, 9)}, InvalidRequest, "widths=[8, 9]"),
-        ({"widths": ()}, InvalidRequest, "heads=2"),
-        ({"widths": (16, 8)}, InvalidRequest, "widths=[8,16]"),
-        ({"rounds": 0}, InvalidRequest, "rounds=0"),
-        ({"dtype": "float31"}, UnknownName, "'float32'"),
-    ):
-        with pytest.raises(error) as caught:
-            SplitPasses(**{"heads": 2, **more})
-        assert words in str(caught.value)
-    with refused(InvalidRequest, subject="2 ranks"):
-        PLAN.check(resolve(["experiment=split_passes", "grid.data=2", "batch.size=2"]))
