@@ -65,14 +65,6 @@ def test_user_choice_needs_its_folder(mine: Path) -> None:
         resolve([python_path(mine), "system=own_order", "grid.intr=2"])
 
 
-def test_user_experiment_names_a_user_system(mine: Path) -> None:
-    (mine / "experiment").mkdir()
-    text = (CONF / "experiment" / "smoke.yaml").read_text().replace("name: smoke", "name: own_smoke")
-    (mine / "experiment" / "own_smoke.yaml").write_text(text.replace("[system=axonn]", "[system=own_order]"))
-    runs = expand([python_path(mine), "experiment=own_smoke"])
-    assert [(run.label, run.refusal) for run in runs] == [("pytorch 1x1", None), ("own_order 1x1", None)]
-
-
 def test_several_folders_are_searched(mine: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_system(other, "own_second")

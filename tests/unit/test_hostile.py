@@ -29,18 +29,8 @@ from suite.simulate.cost.measured import recorded
 from suite.simulate.network.machine import measured
 from suite.workload.pipedream_split import Profile
 from tests.support.cases import gpt_case
+from tests.support.hostile import Hostile
 from tests.support.refusals import refused
-
-
-class Runs:
-    """An unpickled object leaves a file behind."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (f"touch {self.mark}",)
-
 
 READERS: dict[str, Callable[[Path], object]] = {
     "ticket": load_ticket,
@@ -54,11 +44,16 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 CONTENTS: dict[str, Callable[[Path, Path], object]] = {  # what a file holds, which would leave the mark
-    "pickle": lambda path, mark: path.write_bytes(pickle.dumps(Runs(mark))),
-    "npz of objects": lambda path, mark: write_objects(path, np.array([Runs(mark)], dtype=object)),
+    "pickle": lambda path, mark: path.write_bytes(pickle.dumps(touching(mark))),
+    "npz of objects": lambda path, mark: write_objects(path, np.array([touching(mark)], dtype=object)),
     "python yaml": lambda path, mark: path.write_text(f"!!python/object/apply:os.system ['touch {mark}']"),
     "empty": lambda path, mark: path.write_bytes(b""),
 }
+
+
+def touching(mark: Path) -> Hostile:
+    """An unpickled object leaves a file behind."""
+    return Hostile(os.system, f"touch {mark}")
 
 
 def write_objects(path: Path, objects: Any) -> None:

@@ -60,18 +60,20 @@ def test_header_holds_many_tensors_and_no_unknown_dtype() -> None:
 class SelfChannel:
     """Both ends of a channel from this process to itself."""
 
-    def __init__(self, eager_bytes: int) -> None:
+    def __init__(self, eager_bytes: int, device: Any = torch.device("cpu"), *kind: Any) -> None:  # noqa: B008
         self.comm = MPI.COMM_SELF.Dup()
-        self.inbound = _Inbound(self.comm, 0, eager_bytes, torch.device("cpu"))
-        self.outbound = _Outbound(self.comm, 0, eager_bytes)
+        self.inbound = _Inbound(self.comm, 0, eager_bytes, device, *kind)
+        self.outbound = _Outbound(self.comm, 0, eager_bytes, *kind)
         self.mailbox: dict[Op, Any] = {}
 
     def progress(self) -> None:
         self.inbound.poll(self.mailbox)
         self.outbound.poll()
 
-    def through(self, op: Op, value: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def through(self, op: Op, value: tuple[Any, ...], messages: int | None = None) -> tuple[Any, ...]:
+        """What arrives of a value, after a check that it was sent as so many messages."""
         self.outbound.send(op, value)
+        assert messages in (None, len(self.outbound.sending[-1][0]))
         assert wait_until(lambda: op in self.mailbox and not self.outbound.sending, self.progress, timeout=20)
         return self.mailbox.pop(op)
 
@@ -149,27 +151,13 @@ def test_header_marks_raw_bytes() -> None:
 
 
 def test_buffers_arrive_byte_for_byte() -> None:
-    comm = MPI.COMM_SELF.Dup()
-    inbound, outbound = _Inbound(comm, 0, 4 * ALIGN, HostDevice, HostBuffer), _Outbound(comm, 0, 4 * ALIGN, HostBuffer)
-    mailbox: dict[Op, tuple[HostBuffer, ...]] = {}
-
-    def progress() -> None:
-        inbound.poll(mailbox)
-        outbound.poll()
-
+    channel = SelfChannel(4 * ALIGN, HostDevice, HostBuffer)
     for index, size in enumerate(SIZES):
         value = filled_buffer(size)
-        outbound.send(Op(0, Kind.FORWARD, index), (value,))
-        requests = outbound.sending[-1][0]
-        assert len(requests) == (1 if size <= 100 else 2), size
-        assert wait_until(lambda: bool(mailbox) and not outbound.sending, progress, timeout=20)
-        ((op, (arrived,)),) = mailbox.items()
-        mailbox.clear()
-        assert op.index == index
+        (arrived,) = channel.through(Op(0, Kind.FORWARD, index), (value,), messages=1 if size <= 100 else 2)
         assert arrived is not value
         assert bytes(arrived.memory) == bytes(value.memory)
-    inbound.close()
-    comm.Free()
+    channel.close()
 
 
 def test_emulated_ranks_load_no_torch() -> None:

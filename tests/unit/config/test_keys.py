@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -26,6 +25,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
+from suite.runner.unread_keys import leaves
 from tests.support.configs import unchecked
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
@@ -148,14 +148,6 @@ def test_bucket_keys_are_no_arguments_of_update_rules() -> None:
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
-
-
-def leaves(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from leaves(value, f"{path}.{key}".lstrip("."))
-    else:
-        yield path, data
 
 
 def test_no_yaml_file_repeats_a_default() -> None:

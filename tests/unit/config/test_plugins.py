@@ -227,22 +227,14 @@ def test_refusal_of_an_argument_has_the_whole_key() -> None:
 class Plain:
     """A system with the required members alone."""
 
-    @classmethod
-    def probe(cls, config: Any) -> Any: ...
-
     def __init__(self, world: Any, config: Any) -> None: ...
 
-    def train_batch(self, batch: Any) -> float:
-        return 1.0
+    def close(self, *_: Any) -> Any: ...
 
     def evaluate(self, batches: Sequence[Any]) -> float:
         return 2.0
 
-    def observe(self) -> Any: ...
-
-    def memory(self, batch: Any) -> Any: ...
-
-    def close(self) -> None: ...
+    probe = train_batch = observe = memory = close
 
 
 class Derived(Plain, System):

@@ -13,15 +13,10 @@ from sklearn.datasets import load_digits
 
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.data.images import check_shape, cifar_100, digits, imagenet, tiny_imagenet
-from suite.workload import VGG
 from tests.support.refusals import refused
-from tests.unit.data.written import write
+from tests.unit.data.written import vgg, write
 
 RED, GREEN, BLUE = (250, 0, 0), (0, 250, 0), (0, 0, 250)
-
-
-def shape(image: int, colours: int, classes: int) -> VGG:
-    return VGG((4,), (1,), image=image, colours=colours, classes=classes)
 
 
 def photograph(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (64, 64), painted: Any = None) -> None:
@@ -42,7 +37,7 @@ def test_digits_are_enlarged_and_the_tenth_is_held_out() -> None:
     assert (data.samples, data.held_out) == (1797 - 179, 179)
     assert (data.validation.images([0], 1, 8)[0, 0] == np.rint(raw[9] * 255 / 16)).all()
     assert (data.train.images([9], 1, 8)[0, 0] == np.rint(raw[10] * 255 / 16)).all()
-    images, classes = data.batch(0, size=64, seed=0, shape=shape(16, 3, 10))
+    images, classes = data.batch(0, size=64, seed=0, shape=vgg(16, 3, 10))
     assert (images.shape, images.dtype, images.min(), images.max()) == ((64, 3, 16, 16), np.uint8, 0, 255)
     assert (images[:, 0] == images[:, 2]).all(), "grey"
     assert (images[:, :, ::2, ::2] == images[:, :, 1::2, 1::2]).all(), "each point four times"
@@ -105,7 +100,7 @@ def tiny(tmp_path: Path) -> Path:
 def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
     data = tiny_imagenet(tiny)
     assert (data.classes, data.train.classes.tolist(), data.validation.classes.tolist()) == (2, [0, 0, 1, 1], [1, 0])
-    ((images, classes),) = data.validation_batches(size=2, shape=shape(32, 3, 200))
+    ((images, classes),) = data.validation_batches(size=2, shape=vgg(32, 3, 200))
     assert images.shape == (2, 3, 32, 32)
     assert_coloured(images[0], BLUE)
     assert_coloured(images[1], RED)
@@ -156,9 +151,9 @@ def test_imagenet_shows_the_middle_of_a_photograph(folders: Path, monkeypatch: p
 
 def test_classes_of_folders_are_counted(tiny: Path, folders: Path) -> None:
     for name, folder in (("tiny_imagenet", tiny), ("imagenet", folders)):
-        check_shape(name, folder, shape(28, 3, 2))
-        check_shape(name, folder, shape(28, 1, 2))
+        check_shape(name, folder, vgg(28, 3, 2))
+        check_shape(name, folder, vgg(28, 1, 2))
         with refused(InvalidRequest, "model.shape.classes", "1", rule="2"):
-            check_shape(name, folder, shape(28, 3, 1))
+            check_shape(name, folder, vgg(28, 3, 1))
         with refused(InvalidRequest, "model.shape.colours", "2"):
-            check_shape(name, folder, shape(28, 2, 2))
+            check_shape(name, folder, vgg(28, 2, 2))

@@ -15,11 +15,7 @@ from suite.data.snippets import PACKAGES, WORD, snippets
 from suite.data.text_classification import UNKNOWN, vocabulary_of
 from suite.workload.recurrent import ResidualLSTM
 from tests.support.refusals import refused
-from tests.unit.data.written import write
-
-
-def reader(sequence: int = 4, vocabulary: int = 100, classes: int = 8) -> ResidualLSTM:
-    return ResidualLSTM(1, 2, 2, sequence=sequence, vocabulary=vocabulary, classes=classes)
+from tests.unit.data.written import lstm, write
 
 
 @pytest.fixture
@@ -51,7 +47,7 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     write(library, {"another/m.py": "a b c d e f"})
     again = snippets(folder=library, length=3, train=14, validation=4)
     assert again.provenance() == data.provenance(), "no other package is read"
-    _, classes = next(data.validation_batches(size=8, shape=reader(3)))
+    _, classes = next(data.validation_batches(size=8, shape=lstm(3, 100)))
     assert classes.tolist() == list(range(8)), "the first batches see every package"
 
 
@@ -75,7 +71,7 @@ def test_the_interpreters_own_library_is_there() -> None:
     for part in (data.train, data.validation):
         assert np.bincount(part.classes).tolist() == [len(part.classes) // 8] * 8
         assert 0.6 < (part.tokens != UNKNOWN).mean() < 0.97, "most words have a number, and not all"
-    tokens, _ = data.batch(0, size=4, seed=0, shape=reader(32, vocabulary=1000))
+    tokens, _ = data.batch(0, size=4, seed=0, shape=lstm(32, 1000))
     assert tokens.min() >= UNKNOWN, "a snippet is as long as it says"
 
 
@@ -110,7 +106,7 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
         [good, film, 0, 0, 0, 0, 0],
         [bad, film, 0, 0, 0, 0, 0],
     ]
-    ((tokens, classes),) = data.validation_batches(size=3, shape=reader(5))
+    ((tokens, classes),) = data.validation_batches(size=3, shape=lstm(5, 100))
     assert tokens.tolist() == [[bad, UNKNOWN, 0, 0, 0], [good, it, was, bad, UNKNOWN], [good, 0, 0, 0, 0]]
     assert classes.tolist() == [0, 1, 1]
     assert imdb(reviews, vocabulary=3).vocabulary == 3

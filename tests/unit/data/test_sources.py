@@ -17,9 +17,10 @@ from suite.data.epochs import order
 from suite.data.images import Images, ImagesInMemory
 from suite.data.text_classification import Labelled, Texts
 from suite.data.translation import MARKS, SentencesInMemory, Translation
-from suite.workload import VGG, Transformer
-from suite.workload.recurrent import GNMT, ResidualLSTM
+from suite.workload import Transformer
+from suite.workload.recurrent import GNMT
 from tests.support.refusals import refused
+from tests.unit.data.written import lstm, vgg
 
 
 def images(count: int) -> Images:
@@ -55,8 +56,8 @@ def positions(batch: Any) -> list[int]:
 
 
 SOURCES = (
-    (images, VGG((4,), (1,), image=2, colours=1, classes=10)),
-    (texts, ResidualLSTM(1, 2, 2, sequence=1, vocabulary=100, classes=10)),
+    (images, vgg(2, 1, 10)),
+    (texts, lstm(1, 100, 10)),
     (pairs, GNMT(2, 2, 2, sequence=3, vocabulary=64)),
 )
 
@@ -165,8 +166,9 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
                 module.check_folder(name, folder)
         with refused(InvalidRequest, subject=str(tmp_path), legal=legal):
             module.check_folder(name, tmp_path)
-        with pytest.raises(UnknownName, match=name):
+        with pytest.raises(UnknownName) as unknown:
             module.check_folder(f"{name}x", tmp_path)
+        assert (unknown.value.value, name in unknown.value.legal) == (f"{name}x", True)
     with refused(InvalidRequest, subject="has no asyncio"):
         snippets.check_folder("snippets", tmp_path)
     with pytest.raises(UnknownName):
@@ -179,14 +181,6 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     )
     for module, name in defaults:
         module.check_folder(name)
-
-
-def vgg(image: int, colours: int, classes: int) -> VGG:
-    return VGG((4,), (1,), image=image, colours=colours, classes=classes)
-
-
-def lstm(vocabulary: int = 3, classes: int = 8) -> ResidualLSTM:
-    return ResidualLSTM(1, 2, 2, sequence=4, vocabulary=vocabulary, classes=classes)
 
 
 GPT, TRANSLATOR = Transformer(1, 8, 2, 4, 256), GNMT(2, 2, 2, 3, vocabulary=57)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from suite.runner.progress import Progress
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Screen(io.StringIO):
@@ -22,9 +15,9 @@ class Screen(io.StringIO):
         return True
 
 
-def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, Clock, io.StringIO]:
-    clock, stream = Clock(), stream or io.StringIO()
-    return Progress(expected, stream, clock), clock, stream
+def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, SimpleNamespace, io.StringIO]:
+    clock, stream = SimpleNamespace(now=1000.0), stream or io.StringIO()
+    return Progress(expected, stream, lambda: clock.now), clock, stream
 
 
 def test_remaining_time_follows_the_pace() -> None:

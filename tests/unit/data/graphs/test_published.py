@@ -20,6 +20,7 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs import safe_pickle
 from suite.data.graphs.ogb import Ogb
 from suite.data.graphs.pyg import Planetoid, Reddit
+from tests.support.hostile import Hostile
 from tests.support.refusals import fault, refused
 from tests.unit.data.written import write
 
@@ -213,16 +214,6 @@ def test_planetoid_is_read_without_running_its_pickles(tmp_path: Path, old: bool
     even: Any = Planetoid(name="cora", folder=tmp_path).load().features
     assert even.tolist()[5] == [0, 0.5, 0.5]
     assert even.sum(axis=1) == pytest.approx([1, 1, 1, 1, 0, 1, 1])
-
-
-class Hostile:
-    """Object that runs a command when it is unpickled."""
-
-    def __init__(self, call: Any, *arguments: Any) -> None:
-        self.call, self.given = call, arguments
-
-    def __reduce__(self) -> Any:
-        return self.call, self.given
 
 
 def test_pickle_with_a_call_is_refused_without_running(tmp_path: Path) -> None:
