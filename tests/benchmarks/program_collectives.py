@@ -1,4 +1,4 @@
-"""Program of each of two ranks for test_collectives.py: one sum of two tensors, by every group in turn."""
+"""Program of each of two ranks for test_communication.py: one sum of two tensors, by every group in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program of each of two ranks for test_transports.py: one round trip of a value, by every backend in turn."""
+"""Program of each of two ranks for test_communication.py: one round trip of a value, by every backend in turn."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Time of a local product over compact columns, compared with one scipy product of the same block.
 
 A process multiplies its rows over [own columns | received columns]. The suite uses two torch matrices, so that own rows
-are not copied next to received rows. The comparison uses one matrix and one dense operand. Rounds are interleaved.
+are not copied next to received rows. The comparison uses one matrix and one dense operand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from suite.gnn import partition_data
 from suite.gnn.exchange import Aware, SpanRecorder
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan, Placement
-from tests.support.samples import measured_elsewhere, play, tell
+from tests.support.samples import measured_elsewhere, play, take_turns, tell
 
 GRAPHS = {
     "amazon_like": ("graph.source.vertices=131072",),
@@ -43,8 +43,6 @@ class _Alone(LoopbackWorld):
 @cache
 def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     """Seconds of the first process's product, by implementation."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     overrides = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
     config = resolve([*overrides, "partitioner=metis", "reports=."])
     _, matrix = partition_data.graph_of(config)
@@ -62,15 +60,7 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
         "scipy": lambda: whole @ x,
     }
     assert np.abs(calls["compact columns"]().numpy() - calls["scipy"]()).max() < 1e-3
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(TURNS + 1):
-        for name, call in calls.items():
-            begin = perf_counter()
-            call()
-            if turn:
-                seconds[name].append(perf_counter() - begin)
-    torch.set_num_threads(threads)
-    return seconds
+    return take_turns(calls, TURNS, perf_counter)
 
 
 @measured_elsewhere

@@ -1,7 +1,6 @@
 """Time of the engine on one process beside a plain training loop of PyTorch, for a model of many small ops.
 
-One process and one thread. The loops take turns, so that a shared machine's drift falls on all alike. Processor time,
-as nothing waits.
+One process and one thread. Processor time, as nothing waits.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
 from suite.engine.stage import as_value
 from suite.engine.system import EngineSystem
-from tests.support.samples import measured_elsewhere, play, tell
+from tests.support.samples import measured_elsewhere, play, take_turns, tell
 
 TURNS, BATCHES, SAMPLES = 15, 10, 8
 # of the plain loop's time; torch's own step also steps the second leaf of the tied weight
@@ -77,14 +76,7 @@ def engine_loop(optimizer: Any) -> Run:
 def seconds() -> dict[str, list[float]]:
     """Processor seconds of every turn, by loop."""
     loops = {"plain": plain_loop(), **{name: engine_loop(optimizer) for name, optimizer in OPTIMIZERS.items()}}
-    times: dict[str, list[float]] = {name: [] for name in loops}
-    for turn in range(TURNS + 1):
-        for name, run in loops.items():
-            begin = process_time()
-            run()
-            if turn:  # the first turn settles
-                times[name].append((process_time() - begin) / BATCHES)
-    return times
+    return take_turns(loops, TURNS, process_time, per=BATCHES)
 
 
 @measured_elsewhere

@@ -1,13 +1,12 @@
 """How much longer a replay of four stages takes than plain training of the same network: a loop over its layers.
 
-One process and one thread each; loops of a few mini-batches take turns, A B A B, so that a shared machine's drift falls
-on both alike. Processor time, as nothing waits.
+One process and one thread each. Processor time, as nothing waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from time import process_time
 from typing import Any
@@ -21,7 +20,7 @@ from suite.engine.random_state import drawing, initial
 from suite.engine.replay import Replay
 from suite.engine.stage import as_value
 from suite.engine.system import EngineSystem, to_tensors
-from tests.support.samples import measured_elsewhere, play, tell
+from tests.support.samples import measured_elsewhere, play, take_turns, tell
 
 SYSTEMS = ("plain", "naive", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 MODELS = {  # and what they learn from
@@ -62,9 +61,7 @@ def replayed(config: RunConfig) -> Callable[[list[Any]], None]:
 
 @cache
 def times(model: str) -> dict[str, list[float]]:
-    """Seconds of a mini-batch, by turn; the first turn settles."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Seconds of a mini-batch, by turn."""
     shared = [f"model={model}", *MODELS[model], "optimizer=sgd", "optimizer.lr=0.02", f"grid.inter={DEPTH}"]
     shared += ["batch.microbatch=${batch.size}", "split=cost"]
     configs = {name: resolve([f"system={'naive' if name == 'plain' else name}", *shared]) for name in SYSTEMS}
@@ -72,15 +69,8 @@ def times(model: str) -> dict[str, list[float]]:
     data, shape, size = first.data.source.build(), first.model.shape.build(), first.batch.size
     batches = [to_tensors(data.batch(number, size=size, seed=0, shape=shape)) for number in range(BATCHES)]
     runs = {name: (plain if name == "plain" else replayed)(config) for name, config in configs.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in SYSTEMS}
-    for turn in range(TURNS + 1):
-        for name, run in runs.items():
-            begin = process_time()
-            run(batches)
-            if turn:
-                seconds[name].append((process_time() - begin) / BATCHES)
-    torch.set_num_threads(threads)
-    return seconds
+    calls = {name: partial(run, batches) for name, run in runs.items()}
+    return take_turns(calls, TURNS, process_time, per=BATCHES)
 
 
 @measured_elsewhere

@@ -7,7 +7,7 @@ clock by one that returns the samples, so the statistics in the JSON are exactly
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,23 @@ def timed(program: str, rounds: Mapping[int, int]) -> dict[str, dict[str, list[f
     """
     arguments = [str(number) for pair in rounds.items() for number in pair]
     return json.loads(run_ranks(2, Path(__file__).parents[1] / "benchmarks" / program, *arguments, deadline=300))
+
+
+def take_turns(
+    calls: Mapping[str, Callable[[], object]], turns: int, clock: Callable[[], float], per: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of each call, divided by `per`, by turn. The first turn settles and does not count.
+
+    The calls take turns, A B A B, so that a shared machine's drift falls on all alike.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name, call in calls.items():
+            begin = clock()
+            call()
+            if turn:
+                seconds[name].append((clock() - begin) / per)
+    return seconds
 
 
 def tell(

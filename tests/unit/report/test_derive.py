@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from suite.core.trace import BACKWARD, EXCHANGE, FORWARD, WAIT, Span, Trace
 from suite.report import derive, expectations, load, records
 from suite.report.expectations import Expectation, Judgement
 from suite.report.tables import record_tables
+from tests.support.report_records import in_store, make, store, store_trace
 
 
 def two_stages() -> Trace:
@@ -31,44 +31,40 @@ def two_stages() -> Trace:
     return trace
 
 
-def row_of(folder: Path, label: str) -> dict[str, object]:
-    frame = records.frame(load.read_store(folder))
-    return frame.set_index("label").loc[label].to_dict()
+def row_of(store: load.ReportStore, label: str) -> dict[str, object]:
+    return records.frame(store).set_index("label").loc[label].to_dict()
 
 
-def test_batch_time_and_what_follows_from_it(tmp_path, make, store):
-    # median 0.5 s: 1024 tokens are 2048 tokens/s, 2 Gflop of 40 Gflop/s are 10 %
-    store(tmp_path, make("pytorch 1x1", (0.4, 0.9, 0.5, float("nan"))))
-    row = row_of(tmp_path, "pytorch 1x1")
+def test_batch_time_and_what_follows_from_it():
+    """The median is 0.5 s: 1024 tokens are 2048 tokens/s, 2 Gflop of 40 Gflop/s are 10 %."""
+    row = row_of(in_store(make("pytorch 1x1", (0.4, 0.9, 0.5, float("nan")))), "pytorch 1x1")
     assert [row[f"batch_time_{name}"] for name in ("median", "min", "max", "n")] == [0.5, 0.4, 0.9, 3]
-    assert row["tokens_per_second"] == 2048
-    assert row["percent_of_peak"] == pytest.approx(10)
-    assert row["flops_per_batch_recompute"] == 2.6e9
+    names = ("tokens_per_second", "percent_of_peak", "flops_per_batch_recompute")
+    assert [row[name] for name in names] == pytest.approx([2048, 10, 2.6e9])
 
 
-def test_no_samples_are_nan_and_not_zero(make):
+def test_no_samples_are_nan_and_not_zero():
     row = derive.derive(load.StoredRecord(make("a", ()), "a.json"), None)
     for name in ("batch_time_median", "tokens_per_second", "percent_of_peak", "efficiency", "bubble_share"):
         assert math.isnan(getattr(row, name))
     assert math.isnan(row.memory_measured_peak)
 
 
-def test_efficiency_and_bubble_share(tmp_path, make, store, store_trace):
+def test_efficiency_and_bubble_share(tmp_path):
     # forward 1 + 1, backward 2 + 2: 6 s without messages, 7 s with; the bubble is (2 - 1) * (1 + 2) s of those 7
     name = store_trace(tmp_path, "a", two_stages(), Grid(inter=2))
     store(tmp_path, make("a", trace=name))
-    row = row_of(tmp_path, "a")
-    assert row["efficiency"] == pytest.approx(6 / 7)
-    assert row["bubble_share"] == pytest.approx(3 / 7)
+    row = row_of(load.read_store(tmp_path), "a")
+    assert (row["efficiency"], row["bubble_share"]) == pytest.approx((6 / 7, 3 / 7))
 
 
-def test_an_exchange_of_rows_is_no_op_of_a_pipeline(tmp_path, make, store, store_trace):
+def test_an_exchange_of_rows_is_no_op_of_a_pipeline(tmp_path):
     spans = Trace([Span(0, EXCHANGE, 0.0, 2.0, bytes=8), Span(0, "product", 2.0, 3.0)])
     store(tmp_path, make("a", trace=store_trace(tmp_path, "a", spans, Grid(data=1))))
-    assert math.isnan(row_of(tmp_path, "a")["efficiency"])
+    assert math.isnan(row_of(load.read_store(tmp_path), "a")["efficiency"])
 
 
-def test_memory_is_that_of_the_rank_that_holds_most(make):
+def test_memory_is_that_of_the_rank_that_holds_most():
     record = make("a", memory={"measured": {"weights": [10, 20], "scratch": [15, 1]}, "predicted": {"weights": [7]}})
     assert derive.memory_peak(record, "measured") == 25
     assert derive.memory_by_kind(record, "measured") == {"weights": 10, "scratch": 15}
@@ -87,40 +83,29 @@ def test_loss_difference():
         assert derive.loss_difference(ours, theirs) == pytest.approx(difference, nan_ok=True)
 
 
-def test_the_difference_in_the_frame_is_to_the_named_reference(tmp_path, make, store):
-    store(tmp_path, make("pytorch 1x1", loss=[4.0, 2.0]))
-    store(tmp_path, make("axonn 2x1", loss=[4.0, 2.5]))
-    store(tmp_path, make("gpipe 2x1", loss=[1.0, 1.0]))
-    assert row_of(tmp_path, "axonn 2x1")["loss_difference"] == 0.25
-    assert row_of(tmp_path, "pytorch 1x1")["loss_difference"] == 0
-
-
-def group_of(tmp_path: Path) -> derive.ExperimentGroup:
-    return derive.groups(load.read_store(tmp_path))[0]
+def test_the_difference_in_the_frame_is_to_the_named_reference():
+    losses = {"pytorch 1x1": [4.0, 2.0], "axonn 2x1": [4.0, 2.5], "gpipe 2x1": [1.0, 1.0]}
+    store = in_store(*(make(label, loss=loss) for label, loss in losses.items()))
+    assert [row_of(store, label)["loss_difference"] for label in ("axonn 2x1", "pytorch 1x1")] == [0.25, 0]
 
 
 def judged(row: Any, *runs: Record) -> Expectation:
     """The expectation judged on these runs."""
-    entries = tuple(load.StoredRecord(record, f"records/{n}.json") for n, record in enumerate(runs))
-    [group] = derive.groups(load.ReportStore(Path("nowhere"), entries))
+    [group] = derive.groups(in_store(*runs))
     return expectations.judge(group, row)
 
 
-def test_labels_sort_by_number_and_the_reference_leads(tmp_path, make, store):
-    for label in ("axonn 10x1", "axonn 2x1", "pytorch 1x1"):
-        store(tmp_path, make(label))
-    labels = [entry.record.label for entry in group_of(tmp_path).entries]
-    assert labels == ["pytorch 1x1", "axonn 2x1", "axonn 10x1"]
+def test_labels_sort_by_number_and_the_reference_leads():
+    [group] = derive.groups(in_store(*map(make, ("axonn 10x1", "axonn 2x1", "pytorch 1x1"))))
+    assert [entry.record.label for entry in group.entries] == ["pytorch 1x1", "axonn 2x1", "axonn 10x1"]
 
 
-def test_a_newer_record_supersedes_an_older_one(tmp_path, make, store):
+def test_a_newer_record_supersedes_an_older_one():
     newer = make("a", (2.0,), key="x", provenance={"started": "2025-03-02T00:00:00+00:00"})
-    store(tmp_path, newer)
-    store(tmp_path, make("a", (1.0,), key="y"))
-    group = group_of(tmp_path)
-    assert [entry.record.key for entry in group.entries] == ["x"]
-    assert [entry.record.key for entry in group.earlier] == ["y"]
-    frame = records.frame(load.read_store(tmp_path)).set_index("key")
+    store = in_store(newer, make("a", (1.0,), key="y"))
+    [group] = derive.groups(store)
+    assert [entry.record.key for entry in (*group.entries, *group.earlier)] == ["x", "y"]
+    frame = records.frame(store).set_index("key")
     assert frame.current.to_dict() == {"x": True, "y": False}
 
 
@@ -128,17 +113,12 @@ RATIO = {"what": "", "kind": "ratio", "system": "axonn 2x1", "versus": "pytorch 
 LOSS = {"what": "losses", "kind": "loss", "at_most": 1e-5}
 PREDICTED = {"what": "", "kind": "prediction", "at_most": 0.05}
 SHARE = {"what": "", "kind": "share", "system": "axonn 2x1", "of": ["compress_time", "expand_time"], "at_most": 0.1}
-MET, NOT_MET, UNDECIDED, NOT_COMPARABLE = (
-    Judgement.MET,
-    Judgement.NOT_MET,
-    Judgement.UNDECIDED,
-    Judgement.NOT_COMPARABLE,
-)
+MET, NOT_MET, UNDECIDED, NOT_COMPARABLE = Judgement
 SPREAD = (1.84, 2.07, 2.2, 2.9, 3.64)  # seconds of five rounds on a busy machine
 CROWDED = "oversubscribed: 4 ranks on 2 cores"
 
 
-def test_ratios_are_met_up_to_their_limit_and_no_further(make):
+def test_ratios_are_met_up_to_their_limit_and_no_further():
     """A limit inside the interval of rounds that differ by a factor of two decides nothing; exact times need none."""
     slow, busy = make("pytorch 1x1", (1.0,) * 4), make("pytorch 1x1", tuple(x / 0.562 for x in reversed(SPREAD)))
     exact = {"source": Source.SIMULATED}, {"source": Source.ANALYTIC}
@@ -162,7 +142,7 @@ def test_ratios_are_met_up_to_their_limit_and_no_further(make):
     assert judged(RATIO, make("pytorch 1x1", (1.0, 2.0, 9.0)), make("axonn 2x1", (3.0, 1.0, 1.0))).ours == 0.5
 
 
-def test_few_rounds_decide_nothing_however_many_batches(make):
+def test_few_rounds_decide_nothing_however_many_batches():
     """Batches of one round share its minute: three rounds of four batches are three repeats."""
     runs = [make(label, (seconds,) * 12) for label, seconds in (("pytorch 1x1", 1.0), ("axonn 2x1", 0.1))]
     finding = judged(RATIO, *(replace(run, config=run.config | {"measure": {"rounds": 3}}) for run in runs))
@@ -171,7 +151,7 @@ def test_few_rounds_decide_nothing_however_many_batches(make):
     assert math.isnan(finding.low)
 
 
-def test_runs_that_cannot_be_compared_have_a_reason(make):
+def test_runs_that_cannot_be_compared_have_a_reason():
     slow = make("pytorch 1x1", (1.0,) * 4, loss=[2.0], provenance={"turns": "a"})
     quick = make("axonn 2x1", (0.1,) * 4, loss=[2.0], provenance={"turns": "a"})
     crowded = {"batch_time": Metric("s", "lower", (0.1,), CROWDED)}
@@ -190,7 +170,7 @@ def test_runs_that_cannot_be_compared_have_a_reason(make):
     assert judged(LOSS, slow, apart).judgement is MET  # losses need no interleaved rounds
 
 
-def test_an_expectation_that_is_none_is_not_comparable(make):
+def test_an_expectation_that_is_none_is_not_comparable():
     itself = {"kind": "ratio", "system": "pytorch 1x1", "versus": "pytorch 1x1", "at_most": 1}
     run = make("pytorch 1x1", loss=[1.0])
     assert judged(itself, run).judgement is MET
@@ -198,7 +178,7 @@ def test_an_expectation_that_is_none_is_not_comparable(make):
         assert judged(row, run).judgement is NOT_COMPARABLE, row
 
 
-def test_loss_expectation_without_system_is_the_worst_of_all(make):
+def test_loss_expectation_without_system_is_the_worst_of_all():
     """Met only if every run of the experiment keeps it; a failed run leaves the verdict open."""
     runs = [make("pytorch 1x1", loss=[4.0, 2.0]), make("axonn 2x1", loss=[4.0, 2.0625])]
     assert judged(LOSS | {"at_most": 0.03125}, *runs).judgement is MET
@@ -213,7 +193,7 @@ def test_loss_expectation_without_system_is_the_worst_of_all(make):
     assert judged(LOSS, *runs, make("naive 2x1", loss=[4.0], outcome=Outcome.FAILED)).judgement is NOT_COMPARABLE
 
 
-def predicted(make: Any, label: str, times: tuple[float, ...], expected: float | None = 1.0, **changes: Any) -> Record:
+def predicted(label: str, times: tuple[float, ...], expected: float | None = 1.0, **changes: Any) -> Record:
     """A measured run of 100 counted bytes, with its simulation: `expected` seconds and 100 * `expected` bytes."""
     metrics = {"batch_time": Metric("s", "lower", times), "payload_bytes": Metric("B", "", (100.0,))}
     if expected is not None:
@@ -222,27 +202,27 @@ def predicted(make: Any, label: str, times: tuple[float, ...], expected: float |
     return make(label, times, metrics=metrics, **changes)
 
 
-def test_prediction_without_system_is_the_worst_of_all(make):
+def test_prediction_without_system_is_the_worst_of_all():
     """Too slow or too quick counts alike. A noisy run is undecided, unless another misses."""
-    near = predicted(make, "gpipe 2x1", (1.04, 1.039, 1.041, 1.04, 1.04))
-    noisy = predicted(make, "axonn 2x1", (1.0, 1.03, 1.045, 1.2, 0.9))
+    near = predicted("gpipe 2x1", (1.04, 1.039, 1.041, 1.04, 1.04))
+    noisy = predicted("axonn 2x1", (1.0, 1.03, 1.045, 1.2, 0.9))
     for runs, expected, ours in (
-        ((near, predicted(make, "axonn 2x1", (0.96,) * 4)), MET, 0.04),
-        ((near, predicted(make, "axonn 2x1", (0.94,) * 4)), NOT_MET, 0.06),
+        ((near, predicted("axonn 2x1", (0.96,) * 4)), MET, 0.04),
+        ((near, predicted("axonn 2x1", (0.94,) * 4)), NOT_MET, 0.06),
         ((near, noisy), UNDECIDED, 0.04),
-        ((predicted(make, "gpipe 2x1", (1.06,) * 5), noisy), NOT_MET, 0.06),
+        ((predicted("gpipe 2x1", (1.06,) * 5), noisy), NOT_MET, 0.06),
     ):
         finding = judged(PREDICTED, *runs)
         assert (finding.judgement, finding.ours) == (expected, pytest.approx(ours))
-    finding = judged(PREDICTED, near, predicted(make, "axonn 2x1", (0.94,) * 4))
+    finding = judged(PREDICTED, near, predicted("axonn 2x1", (0.94,) * 4))
     assert finding.system == "axonn 2x1"
     assert judged(PREDICTED | {"system": "gpipe 2x1"}, near, noisy).judgement is MET
     exact = PREDICTED | {"of": "payload_bytes", "at_most": 0.0}
-    assert judged(exact, predicted(make, "gpipe 2x1", (7.0,))).judgement is MET
-    assert judged(exact, predicted(make, "gpipe 2x1", (7.0,), 1.01)).judgement is NOT_MET
+    assert judged(exact, predicted("gpipe 2x1", (7.0,))).judgement is MET
+    assert judged(exact, predicted("gpipe 2x1", (7.0,), 1.01)).judgement is NOT_MET
 
 
-def test_a_prediction_that_cannot_be_judged_has_a_reason(make):
+def test_a_prediction_that_cannot_be_judged_has_a_reason():
     for changes, row, why in (
         ({"expected": None}, {}, "no batch_time beside simulated_time"),
         ({"expected": None}, {"of": "payload_bytes"}, "no payload_bytes beside simulated_bytes"),
@@ -251,22 +231,21 @@ def test_a_prediction_that_cannot_be_judged_has_a_reason(make):
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
         ({}, {"of": "loss"}, "batch_time, payload_bytes"),
     ):
-        ours = predicted(make, "axonn 2x1", **{"times": (1.0,), **changes})
-        finding = judged(PREDICTED | row, predicted(make, "gpipe 2x1", (1.0,)), ours)
+        ours = predicted("axonn 2x1", **{"times": (1.0,), **changes})
+        finding = judged(PREDICTED | row, predicted("gpipe 2x1", (1.0,)), ours)
         assert (finding.judgement, why in finding.why) == (NOT_COMPARABLE, True), why
 
 
-def test_a_run_shows_its_prediction_beside_its_time(tmp_path, make, store):
-    store(tmp_path, predicted(make, "gpipe 2x1", (1.02,)))
-    store(tmp_path, make("pytorch 1x1"))
-    assert row_of(tmp_path, "gpipe 2x1")["simulated_time"] == 1.0
-    assert math.isnan(row_of(tmp_path, "pytorch 1x1")["simulated_time"])
-    rows = [derive.derive(entry, None) for entry in group_of(tmp_path).entries]
+def test_a_run_shows_its_prediction_beside_its_time():
+    store = in_store(predicted("gpipe 2x1", (1.02,)), make("pytorch 1x1"))
+    times = [row_of(store, label)["simulated_time"] for label in ("gpipe 2x1", "pytorch 1x1")]
+    assert times == pytest.approx([1.0, math.nan], nan_ok=True)
+    rows = [derive.derive(entry, None) for entry in store.entries]
     details = [cells[2].detail for cells in record_tables.systems(rows, "", {}).rows]
-    assert ["1 s (+2.0 %)" in detail for detail in details] == [False, True]
+    assert ["1 s (+2.0 %)" in detail for detail in details] == [True, False]
 
 
-def test_a_ratio_to_several_systems_is_one_to_the_quickest(make):
+def test_a_ratio_to_several_systems_is_one_to_the_quickest():
     """All of them must exist: without one, the fastest is unknown."""
     row = RATIO | {"versus": ["a 2x1", "b 2x1", "c 2x1"], "at_most": 0.7}
     ours, *others = (
@@ -291,16 +270,16 @@ def test_a_ratio_to_several_systems_is_one_to_the_quickest(make):
     assert (finding.judgement, finding.why) == (NOT_COMPARABLE, "b 2x1: outcome timeout")
 
 
-def compressing(make: Any, compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Record:
+def compressing(compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Record:
     """A run whose batches take 1 s, in the median, and these seconds of compressing and expanding."""
     phases = {"batch_time": (0.99, 1.0, 1.01, 1.0, 1.0), "compress_time": compress, "expand_time": expand}
     metrics = {name: Metric("s", "lower", tuple(times)) for name, times in phases.items() if times}
     return replace(make("axonn 2x1", (0.0,) * 5), metrics=metrics | changes.pop("more", {}), **changes)
 
 
-def test_share_adds_all_times_of_the_median_batch(make):
+def test_share_adds_all_times_of_the_median_batch():
     held = {name: Metric("B", "lower", (size,)) for name, size in (("ours", 3.0), ("theirs", 4.0))}
-    run = compressing(make, (0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5, more=held)
+    run = compressing((0.06, 0.06, 0.06, 0.06, 0.061), (0.04,) * 5, more=held)
     of_bytes = {"of": ["ours"], "over": ["theirs"]}
     of_times = {"of": ["compress_time"], "over": ["expand_time", "compress_time"], "at_most": 0.7}
     for changes, expected, ours in (
@@ -317,7 +296,7 @@ def test_share_adds_all_times_of_the_median_batch(make):
     assert judged(SHARE | of_times, run).versus == "expand_time + compress_time"
 
 
-def test_a_share_that_cannot_be_judged_has_a_reason(make):
+def test_a_share_that_cannot_be_judged_has_a_reason():
     for changes, row, why in (
         ({"expand": ()}, {}, "expand_time"),
         ({"expand": (math.nan,)}, {}, "no times"),
@@ -331,5 +310,5 @@ def test_a_share_that_cannot_be_judged_has_a_reason(make):
         ({"outcome": Outcome.OOM}, {}, "outcome oom"),
         ({}, {"system": "axonn 4x1"}, "axonn 4x1: no record"),
     ):
-        finding = judged(SHARE | row, compressing(make, **{"compress": (0.01,), "expand": (0.01,), **changes}))
+        finding = judged(SHARE | row, compressing(**{"compress": (0.01,), "expand": (0.01,), **changes}))
         assert (finding.judgement, why in finding.why) == (NOT_COMPARABLE, True), why

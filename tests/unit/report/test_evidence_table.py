@@ -16,6 +16,7 @@ from suite.core.exit_codes import Exit
 from suite.papers.common import claims
 from suite.report.tables import evidence_table
 from suite.report.tables.scorecard import PAPERS
+from tests.support.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [
@@ -84,7 +85,7 @@ def test_file_that_no_page_wrote_is_refused(tmp_path: Path) -> None:
     for text in DAMAGED:
         if text is not None:
             (tmp_path / "claims.json").write_text(text)
-        with pytest.raises(InvalidRequest, match=r"claims\.json"):
+        with refused(InvalidRequest, subject="claims.json"):
             evidence_table.entries(tmp_path)
 
 

@@ -13,6 +13,7 @@ from suite.core.op import Op
 from suite.core.trace import FORWARD, Trace
 from suite.report import load
 from suite.report.load import Aside
+from tests.support.report_records import make, store, store_trace
 
 
 def one_span() -> Trace:
@@ -29,7 +30,7 @@ def test_a_missing_folder_is_an_empty_store(tmp_path):
     assert load.read_store(tmp_path / "none") == load.ReportStore(tmp_path / "none")
 
 
-def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):
+def test_damaged_and_other_schema_are_told_apart(tmp_path):
     store(tmp_path, make("good"))
     records = tmp_path / "records"
     (records / "cut.json").write_text(make("cut").to_json()[:100])
@@ -51,7 +52,7 @@ def test_damaged_and_other_schema_are_told_apart(tmp_path, make, store):
     assert "99" in aside_of(tmp_path)["records/old.json"][1]
 
 
-def test_records_of_other_machines_name_their_machine(tmp_path, make, store, store_trace):
+def test_records_of_other_machines_name_their_machine(tmp_path):
     folder = tmp_path / "measured" / "large"
     name = store_trace(folder, "a", one_span(), Grid())
     (folder / "demo.jsonl").write_text(make("a", trace=name).to_line() + "\n" + make("b").to_line() + "{cut\n")
@@ -95,7 +96,7 @@ NO_TRACES = (
 )
 
 
-def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store):
+def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path):
     (tmp_path / "traces").mkdir()
     for content in NO_TRACES:
         store(tmp_path, make("a", trace="traces/a.json.gz"))
@@ -108,7 +109,7 @@ def test_a_trace_that_is_none_costs_the_trace_alone(tmp_path, make, store):
         assert [aside.kind for aside in load.read_store(tmp_path).aside] == [Aside.TRACE]
 
 
-def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, monkeypatch):
+def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "MAX_UNPACKED", 10_000)
     store(tmp_path, make("a", trace="a.json.gz"))
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b" " * 10_001))
@@ -119,7 +120,7 @@ def test_a_trace_that_unpacks_to_too_much_is_not_read(tmp_path, make, store, mon
 @pytest.mark.parametrize(
     "path", ["../outside/a.json.gz", "traces/../../outside/a.json.gz", "{absolute}", "link.json.gz"]
 )
-def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, make, store, store_trace, path):
+def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, path):
     folder, outside = tmp_path / "reports", tmp_path / "outside"
     store_trace(outside, "x", one_span(), Grid())
     target = (outside / "traces" / "x.json.gz").rename(outside / "a.json.gz")

@@ -32,6 +32,7 @@ from tests.support.drawn import drawn
 from tests.support.league import GROUPS, league_file
 from tests.support.pages import Page
 from tests.support.refusals import refused
+from tests.support.report_records import fill, make, store, store_trace
 
 SCRIPTS = ("table.js", "claims.js")
 
@@ -48,7 +49,7 @@ class Built(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def built(fill, tmp_path_factory):
+def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     fill(folder)
     return Built(folder, build(folder))
@@ -136,7 +137,7 @@ OURS = """lang charset http-equiv content name rel href class id style role tabi
     viewbox d clip-path x y cx cy r x1 x2 y1 y2 width height fill stroke stroke-width text-anchor transform title"""
 
 
-def hostile_records(make, evil: str) -> list[Record]:
+def hostile_records(evil: str) -> list[Record]:
     """A failed run, a run of a sweep, a published figure and a map of winners, all of whose texts are `evil`."""
     plan = dict.fromkeys(("title", "question", "paper", "paper_ref", "reference"), evil)
     plan["expect"] = [{"what": evil, "kind": evil, "system": evil, "versus": evil, "at_most": 1}, evil]
@@ -173,12 +174,12 @@ def hostile_records(make, evil: str) -> list[Record]:
 
 
 @pytest.mark.parametrize("evil", drawn(EVIL, n=2, always=EVIL[2:3]))
-def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, make, store, monkeypatch, evil):
+def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, monkeypatch, evil):
     folder = tmp_path / "a" / "reports"
     trace = Trace()
     trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
     trace.add(0, evil, 1.0, 2.0)
-    for number, record in enumerate(hostile_records(make, evil)):
+    for number, record in enumerate(hostile_records(evil)):
         store(folder, record, f"a{number}\"onclick=alert(6) x='.json")
     (folder / "t.gz").write_bytes(
         gzip.compress(json.dumps({"grid": {}, "spans": [span.row() for span in trace]}).encode())
@@ -225,7 +226,7 @@ def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, make, sto
     assert outside.read_text() == "mine"
 
 
-def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, make, store, store_trace, monkeypatch):
+def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "load", tuple)  # no claims
     store(tmp_path, make("x", label="\ud800 \x00 \u202e 漢", times=(1e308, 1e-320, -1e308), loss=[1e308, -1e308, 0.0]))
     store(tmp_path, make("", (0.0,), loss=[float("nan")], memory={"measured": {"weights": []}, "predicted": {}}))
@@ -238,18 +239,19 @@ def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, make, store, stor
     assert "漢" in build(tmp_path).words()
 
 
-def test_a_traces_folder_that_leads_out_is_refused(filled, tmp_path_factory):
-    outside = tmp_path_factory.mktemp("outside")
-    inside = filled / "measured" / "m"
-    inside.mkdir(parents=True)
-    for path in (filled / "traces").iterdir():
-        path.rename(filled / path.name)
-    (filled / "traces").rmdir()
-    (filled / "traces").symlink_to(outside)
-    for path in (filled / "records").glob("*.json"):
+def test_a_traces_folder_that_leads_out_is_refused(tmp_path):
+    folder, outside = tmp_path / "reports", tmp_path / "outside"
+    fill(folder)
+    outside.mkdir()
+    (folder / "measured" / "m").mkdir(parents=True)
+    for path in (folder / "traces").iterdir():
+        path.rename(folder / path.name)
+    (folder / "traces").rmdir()
+    (folder / "traces").symlink_to(outside)
+    for path in (folder / "records").glob("*.json"):
         path.write_text(path.read_text().replace('"traces/', '"'))
     with refused(InvalidRequest, rule="inside their folder"):
-        write_report(filled)
+        write_report(folder)
     assert list(outside.iterdir()) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -29,6 +28,7 @@ from suite.report.load import read_store
 from suite.report.page.page import breakable, render
 from suite.report.tables.claim_tables import anchor, plain, published, setting, short
 from suite.report.tables.scorecard import SIGNS, TONES, scores
+from tests.support.report_records import in_store, make, store
 
 DECISIONS = (
     Decision(
@@ -124,13 +124,9 @@ def test_measured_and_derived_are_counted_apart() -> None:
 
 
 @pytest.fixture
-def answered(tmp_path: Path, make: Callable[..., Any], store: Callable[..., Path]) -> tuple[Path, list[Judged]]:
+def answered(tmp_path: Path) -> tuple[Path, list[Judged]]:
     store(tmp_path, make("axonn 2x1"), "a b#c.json")
-    run = {
-        "record": "records/a b#c.json",
-        "experiment": "demo",
-        "command": "suite run experiment=demo",
-    }
+    run = {"record": "records/a b#c.json", "experiment": "demo", "command": "suite run experiment=demo"}
     smaller = {"scope": Scope.STAND_IN, "stand_in": "a smaller model"}
     row = AnswerRow(Evidence.MEASURED, experiment="demo", labels=("x",), metric="batch_time")
     order = claim("demo.order", value="axonn is fastest", check=Check.LEAST, terms=("axonn", "gpipe"))
@@ -187,31 +183,27 @@ def test_experiment_shows_its_claims_and_runs_link_to_their_configuration(answer
     assert cells.links(label)[0] == ["#claim-demo.speedup"]  # a claim that is not there is no link
 
 
-def test_many_values_stand_each_beside_its_name(tmp_path: Path) -> None:
+def test_many_values_stand_each_beside_its_name() -> None:
     names = tuple(f"t{number}" for number in range(5))
     wide = judged(claim("wide", terms=names), Verdict.DIFFERS, ours=((1.0, 2.0, 3.0, 4.0, 5.0),))
     long = judged(claim("long"), Verdict.DIFFERS, ours=tuple((float(number),) for number in range(6)))
     gone = judged(claim("gone"), Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", command="suite claims")
-    rows = Cells(render(read_store(tmp_path), judged=[wide, long, gone])).rows("Every claim")
+    rows = Cells(render(in_store(), judged=[wide, long, gone])).rows("Every claim")
     assert rows[0][5] == "5 values | t0: 1 t1: 2 t2: 3 t3: 4 t4: 5"
     assert rows[1][5] == "0, 1, 2, 3, … (2 more)"
     assert (rows[2][5], "suite claims" in rows[2][10]) == ("1.5", True)  # its run is not shown
 
 
-def test_what_a_record_says_of_a_value_stands_beside_it(tmp_path, make, store) -> None:
-    counted = claim("demo.counted")
-    answer = make(
-        "x", metrics={counted.id: Metric("", "", (1.5,), "counted twice"), "other": Metric("", "", (), "a note")}
-    )
-    store(tmp_path, answer)
-    judgements = [judged(counted, Verdict.REPRODUCED, ours=((1.5,),), record="records/x.json", experiment="demo")]
-    page = render(read_store(tmp_path), judged=judgements)
+def test_what_a_record_says_of_a_value_stands_beside_it() -> None:
+    metrics = {"demo.counted": Metric("", "", (1.5,), "counted twice"), "other": Metric("", "", (), "a note")}
+    counted = judged(claim("demo.counted"), Verdict.REPRODUCED, ours=((1.5,),), record="0.json", experiment="demo")
+    page = render(in_store(make("x", metrics=metrics)), judged=[counted])
     assert "counted twice" in Cells(page).rows("Every claim")[0][10]
     assert "other: a note" in re.sub("<[^>]*>", "", page)
     assert "demo.counted: counted twice" not in page
 
 
-def test_details_of_a_claim_unfold(tmp_path: Path) -> None:
+def test_details_of_a_claim_unfold() -> None:
     """Other answers with their evidence and verdicts, the assertion, its limits, and the command."""
     answer = AnswerRow(Evidence.SIMULATED, figure="f", function="suite.papers.f")
     hedged = claim("demo.x", answers=(answer,), asserts="Axonn is quick.", limits="The batch is smaller.", hedge="may")
@@ -219,7 +211,7 @@ def test_details_of_a_claim_unfold(tmp_path: Path) -> None:
     gone = judged(hedged, why="no record holds it")
     model = judged(hedged, Verdict.MATCHED, evidence=Evidence.SIMULATED, ours=((1.5,),), note="a remark")
     whole = replace(model, others=(other, gone))
-    (row,) = Cells(render(read_store(tmp_path), judged=[whole])).rows("Every claim")
+    (row,) = Cells(render(in_store(), judged=[whole])).rows("Every claim")
     assert (row[7], row[9]) == ("simulated", "∼ matched by the model")
     for text in (
         *("a remark", "derived: differs, our 3 is outside", "not run, no record holds it"),
@@ -228,7 +220,7 @@ def test_details_of_a_claim_unfold(tmp_path: Path) -> None:
         assert text in row[10]
 
 
-def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path: Path) -> None:
+def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns() -> None:
     turn = Turn("adapters", 1.0, "not matched by the model")
     sensitive = {
         "a.turns": Sensitivity("a.turns", "matched by the model", (30.0, 54.25), (turn,), varied=2),
@@ -238,7 +230,7 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path
     names = ("a.turns", "a.stays", "a.unvaried", "a.measured")
     evidence = dict.fromkeys(names, Evidence.SIMULATED) | {"a.measured": Evidence.MEASURED}
     judgements = [judged(claim(name), Verdict.MATCHED, evidence=evidence[name], ours=((1.5,),)) for name in names]
-    page = render(read_store(tmp_path), judged=claims.with_sensitivity(judgements, sensitive))
+    page = render(in_store(), judged=claims.with_sensitivity(judgements, sensitive))
     rows = Cells(page).rows("Every claim")
     assert [row[9] for row in rows] == ["∼ matched by the model turns"] + ["∼ matched by the model"] * 3
     assert "turns: not matched by the model at adapters=1; our value 30 to 54.25" in rows[0][10]
@@ -248,20 +240,17 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns(tmp_path
     assert re.findall(">([^<]+)</option>", menu) == ["all", "turns", "stays", "not varied", "no model"]
 
 
-def test_analytic_experiment_has_no_table_of_systems(tmp_path, make, store) -> None:
-    for label, source, shown in (("x", Source.ANALYTIC, False), ("y", Source.MEASURED, True)):
-        store(tmp_path, make(label, source=source))
-        assert ('aria-label="Systems side by side"' in render(read_store(tmp_path))) is shown
+def test_analytic_experiment_has_no_table_of_systems() -> None:
+    for source, shown in ((Source.ANALYTIC, False), (Source.MEASURED, True)):
+        assert ('aria-label="Systems side by side"' in render(in_store(make("x", source=source)))) is shown
 
 
-def test_both_sides_of_an_expectation_lead_to_their_runs(tmp_path, make, store) -> None:
-    rows = [
-        {"what": "quicker", "kind": "ratio", "system": "b", "versus": ["c", "d"], "at_most": 1.0},
-        {"what": "gone", "kind": "ratio", "system": "b", "versus": "e", "at_most": 1.0},
-    ]
-    for label, seconds in (("b", 1.0), ("c", 3.0), ("d", 2.0)):
-        store(tmp_path, make(label, (seconds,), config={"experiment": {"expect": rows}}))
-    cells = Cells(render(read_store(tmp_path)))
+def test_both_sides_of_an_expectation_lead_to_their_runs() -> None:
+    ratio = {"what": "quicker", "kind": "ratio", "system": "b", "at_most": 1.0}
+    rows = [ratio | {"versus": ["c", "d"]}, ratio | {"versus": "e"}]
+    config = {"experiment": {"expect": rows}}
+    runs = [make(label, (seconds,), config=config) for label, seconds in (("b", 1.0), ("c", 3.0), ("d", 2.0))]
+    cells = Cells(render(in_store(*runs)))
     compared = [row[1].split(" |")[0] for row in cells.rows("Expectations and results")]
     assert compared == ["b / d, the quickest of 2", "b / e"]
     assert cells.links("Expectations and results") == [["#e1-r1", "#e1-r3"], ["#e1-r1"]]
@@ -304,7 +293,7 @@ def test_two_hostile_ids_have_two_anchors() -> None:
     assert len({anchor(name) for name in ("a b", "a/b", "a_b", "a\u202eb", "-a b")}) == 5
 
 
-def test_a_deep_config_costs_no_page(tmp_path, make, store) -> None:
+def test_a_deep_config_costs_no_page(tmp_path) -> None:
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"a": deep}

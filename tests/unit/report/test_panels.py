@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,17 +14,15 @@ import pytest
 from suite.core.errors import InvalidRequest
 from suite.core.figure import read_figure_panel
 from suite.core.record import Outcome, Record, Source
-from suite.report.load import read_store
 from suite.report.page import page
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import NULL, OURS, PAPER, PlottedPanel
 from suite.report.plots import curves, plots
 from tests.support.pages import Page
 from tests.support.refusals import refused
+from tests.support.report_records import in_store, make
 
 NAN = math.nan
-Make = Callable[..., Record]
-Store = Callable[..., Path]
 Row = dict[str, Any]
 PEAK: Row = {
     "title": "Percent of peak",
@@ -45,13 +41,13 @@ def row(x: str = "1,2", unit: str = "s", title: str = "a", **fields: Any) -> Row
     return {"title": title, "unit": unit, "x": x_names, "ours": {"x": [1.0 + n for n in range(len(x_names))]}} | fields
 
 
-def figure(make: Make, *panels: Row, label: str = "fig_1", **changes: Any) -> Record:
+def figure(*panels: Row, label: str = "fig_1", **changes: Any) -> Record:
     """A record of a simulated figure: no batch time, no loss, no memory."""
     return make(label, **{"panels": list(panels), "metrics": {}, "source": Source.SIMULATED} | changes)
 
 
-def only(make: Make, panel: Row) -> PlottedPanel:
-    [plotted] = figure_panels.read(figure(make, panel))
+def only(panel: Row) -> PlottedPanel:
+    [plotted] = figure_panels.read(figure(panel))
     return plotted
 
 
@@ -86,15 +82,15 @@ def style(line: ElementTree.Element, tag: str) -> str:
     return element.attrib["style"]
 
 
-def build(folder: Path) -> Page:
-    return Page(page.render(read_store(folder)))
+def build(*records: Record) -> Page:
+    return Page(page.render(in_store(*records)))
 
 
 # reading
 
 
-def test_a_panel_is_read_from_its_record(make):
-    panel = only(make, PEAK)
+def test_a_panel_is_read_from_its_record():
+    panel = only(PEAK)
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Percent of peak", "percent", "", ("64", "128", "256"))
     assert panel.systems == ["axonn", "gpipe"]
     assert [panel.at(curve, "axonn", 0) for curve in (OURS, PAPER, NULL)] == [50.0, 40.0, 40.0]
@@ -103,9 +99,9 @@ def test_a_panel_is_read_from_its_record(make):
     assert panel.calibrated == {("axonn", 0)}
 
 
-def test_panels_come_in_the_order_of_their_numbers(make):
+def test_panels_come_in_the_order_of_their_numbers():
     panels = [row(title=f"size {size}") for size in (13, 2, 6)]
-    assert [panel.title for panel in figure_panels.read(figure(make, *panels))] == ["size 2", "size 6", "size 13"]
+    assert [panel.title for panel in figure_panels.read(figure(*panels))] == ["size 2", "size 6", "size 13"]
 
 
 MALFORMED = [
@@ -125,28 +121,28 @@ MALFORMED = [
 ]
 
 
-def test_malformed_panel_is_a_remark(make):
+def test_malformed_panel_is_a_remark():
     for change, key in MALFORMED:
         with refused(InvalidRequest, key) as refusal:
             read_figure_panel(row() | change)
-        record = figure(make, row() | change, PEAK)
+        record = figure(row() | change, PEAK)
         assert [panel.title for panel in figure_panels.read(record)] == ["Percent of peak"]
         assert figure_panels.faults(record) == [f"panel 1 is not drawn: {refusal.value}"]
     for empty in ({"ours": {"x": [NAN, math.inf]}}, {"ours": {}, "null": {"x": [1.0, 2.0]}}, {"ours": {}}):
-        assert figure_panels.read(figure(make, row(**empty))) == []
+        assert figure_panels.read(figure(row(**empty))) == []
 
 
-def test_marks_of_unknown_points_are_dropped(make):
+def test_marks_of_unknown_points_are_dropped():
     marks = [["axonn", -1], ["axonn", 3], ["axonn", 2], ["z", 0]]
-    assert only(make, PEAK | {"calibrated": marks}).calibrated == {("axonn", 2)}
+    assert only(PEAK | {"calibrated": marks}).calibrated == {("axonn", 2)}
 
 
 # tables
 
 
-def test_errors_are_the_hand_computed_ones(make):
+def test_errors_are_the_hand_computed_ones():
     # 50 / 40 - 1 = 25 %, 10 points; the null model starts at the paper's value; 30 / 32 - 1 = -6.25 %
-    panel = only(make, PEAK)
+    panel = only(PEAK)
     table = figure_panels.compared(panel, "simulated")
     assert rows(table) == [
         ["axonn", "64 calibrated", "40", "50", "+25.0 % +10.0 pt", "40", "+0.0 % +0.0 pt"],
@@ -161,17 +157,17 @@ def test_errors_are_the_hand_computed_ones(make):
     ]
 
 
-def test_only_percentages_show_points_and_only_null_models_a_column(make):
-    table = figure_panels.compared(only(make, row("1", ours={"x": [0.6411]}, paper={"x": [0.62]})), "simulated")
+def test_only_percentages_show_points_and_only_null_models_a_column():
+    table = figure_panels.compared(only(row("1", ours={"x": [0.6411]}, paper={"x": [0.62]})), "simulated")
     assert rows(table) == [["x", "1", "0.62", "0.6411", "+3.4 %"]]
     assert table.columns[2].detail == "seconds"
 
 
-def test_a_panel_without_printed_values_has_no_comparison(make):
-    panel = only(make, row("1", "day"))
+def test_a_panel_without_printed_values_has_no_comparison():
+    panel = only(row("1", "day"))
     assert figure_panels.compared(panel, "simulated") is None
-    assert not figure_panels.rest(only(make, row("1", paper={"x": [3.0]})))
-    of_figure = only(make, row("1", "day", figure="Figure 9", publication="AxoNN"))
+    assert not figure_panels.rest(only(row("1", paper={"x": [3.0]})))
+    of_figure = only(row("1", "day", figure="Figure 9", publication="AxoNN"))
     captions = [
         figure_panels.caption(*arguments, printed=printed)
         for arguments, printed in (
@@ -202,8 +198,8 @@ def test_errors_at_the_edge():
 # the picture
 
 
-def test_figure_draws_our_line_printed_points_and_null_model(make):
-    root, lines = drawn(only(make, PEAK))
+def test_figure_draws_our_line_printed_points_and_null_model():
+    root, lines = drawn(only(PEAK))
     assert set(lines) == {"ours-0", "ours-1", "null-0", "paper-0", "calibrated-0-0"}
     ours, paper = lines["ours-0"], lines["paper-0"]
     assert (len(marks(ours)), next(ours.iter("path")).attrib["d"].count("L")) == (3, 2)
@@ -220,20 +216,20 @@ def test_figure_draws_our_line_printed_points_and_null_model(make):
         assert text in texts(root)
 
 
-def test_the_picture_names_its_numbers_and_what_is_calibrated(make):
-    panel = only(make, PEAK)
+def test_the_picture_names_its_numbers_and_what_is_calibrated():
+    panel = only(PEAK)
     label = drawn(panel)[0].attrib["aria-label"]
     assert "axonn at 64" in label
     assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in label
     assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in label
     assert [text for _, text in curves.legend(panel, {"axonn": 0, "gpipe": 1})] == ["● axonn", "■ gpipe"]
-    root, lines = drawn(only(make, row()))
+    root, lines = drawn(only(row()))
     assert set(lines) == {"ours-0"}
     assert not {"printed in the paper", "null model", "calibrated"} & set(texts(root))
 
 
-def test_phases_are_not_joined_and_stand_side_by_side(make):
-    panel = only(make, row("pipeline,data parallel", ours={name: [2.0, 1.0] for name in ("before", "after")}))
+def test_phases_are_not_joined_and_stand_side_by_side():
+    panel = only(row("pipeline,data parallel", ours={name: [2.0, 1.0] for name in ("before", "after")}))
     _, lines = drawn(panel)
     before, after = marks(lines["ours-0"]), marks(lines["ours-1"])
     assert before[0][0] < after[0][0] < before[1][0] < after[1][0]
@@ -249,59 +245,57 @@ def test_only_rising_numbers_are_a_numeric_axis():
         assert curves.numbers(x.split(",")) == numbers, x
 
 
-def test_no_line_joins_networks_systems_or_stages(make):
+def test_no_line_joins_networks_systems_or_stages():
     lines_of_side = {name: [2.0, 3.0] for name in ("one", "two")}
     for x, joined in (("gnmt_8,gnmt_16", 0), ("12b,24b", 0), ("axonn,gpipe", 0), ("stage 0,stage 1", 0), ("8,16", 1)):
-        _, lines = drawn(only(make, row(x, ours=lines_of_side, paper=lines_of_side, null=lines_of_side)))
+        _, lines = drawn(only(row(x, ours=lines_of_side, paper=lines_of_side, null=lines_of_side)))
         assert len(lines) == 6
         assert [len(line.findall("path")) for name, line in lines.items() if "paper" not in name] == [joined] * 4, x
 
 
-def test_points_at_one_number_stand_at_one_x(make):
+def test_points_at_one_number_stand_at_one_x():
     ours = {name: [3.0, 2.0, 1.0] for name in ("axonn", "gpipe", "other")}
-    _, lines = drawn(only(make, row("12,48,96", axis="GPUs", ours=ours)))
+    _, lines = drawn(only(row("12,48,96", axis="GPUs", ours=ours)))
     assert len({tuple(x for x, _ in marks(lines[f"ours-{place}"])) for place in range(3)}) == 1
 
 
-def test_every_axis_has_its_quantity_and_unit(make):
+def test_every_axis_has_its_quantity_and_unit():
     attributes = {"quantity": "batch time", "scale": "log-log", "evidence": "derived"}
-    panel = only(make, row("64,128,512", axis="GPUs", figure="Figure 6", publication="SAMO", **attributes))
+    panel = only(row("64,128,512", axis="GPUs", figure="Figure 6", publication="SAMO", **attributes))
     assert (panel.quantity, panel.scale, panel.evidence) == ("batch time", "log-log", "derived")
     seen = texts(drawn(panel)[0])
     assert "Batch time (s), log scale" in seen
     assert "GPUs, log scale" in seen
-    unnamed = texts(drawn(only(make, row("a,b", "sample", "Largest batch per GPU")))[0])
+    unnamed = texts(drawn(only(row("a,b", "sample", "Largest batch per GPU")))[0])
     assert "Largest batch (sample)" in unnamed
     assert "Point" in unnamed
 
 
-def test_panels_of_one_figure_share_their_scale(make, store, tmp_path):
+def test_panels_of_one_figure_share_their_scale():
     display = {"figure": "Figure 6", "publication": "SAMO", "quantity": "batch time", "axis": "GPUs"}
     curves_by_title = {"small": [1.0, 2.0], "large": [40.0, 90.0]}
     panels = [row("64,128", title=title, ours={"x": times}, **display) for title, times in curves_by_title.items()]
-    store(tmp_path, figure(make, *panels))
-    html = page.render(read_store(tmp_path))
-    assert html.count(">Batch time (s), log scale<") == 2
-    ends = curves.frame(figure_panels.read(figure(make, *panels)))
+    assert build(figure(*panels)).texts.count("Batch time (s), log scale") == 2
+    ends = curves.frame(figure_panels.read(figure(*panels)))
     assert (ends.low, ends.high, ends.log) == (1.0, 90.0, True)
 
 
-def test_a_table_of_times_says_which_is_the_quickest(make):
+def test_a_table_of_times_says_which_is_the_quickest():
     times = {"axonn": [2.0, 1.0], "gpipe": [1.0, 1.0]}
-    panel = only(make, row("8,16", ours=times, quantity="batch time"))
+    panel = only(row("8,16", ours=times, quantity="batch time"))
     assert rows(figure_panels.values(panel, "simulated")) == [["8", "2", "1 quickest"], ["16", "1", "1"]]
-    rates = only(make, row("8,16", "sample/s", ours=times, quantity="batch time"))
+    rates = only(row("8,16", "sample/s", ours=times, quantity="batch time"))
     assert "quickest" not in str(rows(figure_panels.values(rates, "simulated")))
 
 
-def test_wide_ranges_have_a_log_scale_except_shares(make):
+def test_wide_ranges_have_a_log_scale_except_shares():
     for unit, values, log in (
         ("s", [1.0, 4.0, 16.0], True),
         ("s", [1.0, 3.0, 9.0], False),
         ("percent", [1.0, 10.0, 90.0], False),
         ("s", [0.0, 10.0, 90.0], False),
     ):
-        root, lines = drawn(only(make, row("1,2,3", unit, ours={"x": values})))
+        root, lines = drawn(only(row("1,2,3", unit, ours={"x": values})))
         assert any(text.startswith("A (") and "log scale" in text for text in texts(root)) is log
         low, middle, high = (y for _, y in marks(lines["ours-0"]))
         assert ((low - middle) == pytest.approx(middle - high)) is log
@@ -310,14 +304,16 @@ def test_wide_ranges_have_a_log_scale_except_shares(make):
 # the page
 
 
-def test_the_page_shows_panels_tables_notes_and_refused_runs(make, store, tmp_path):
+def test_the_page_shows_panels_tables_notes_and_refused_runs():
     """A simulated figure is no system: it has no row beside the runs, and no loss or batch time is drawn for it."""
     fitted = {"calibrated_on": ["axonn.fig6.before", 7, "axonn.fig6.after"]}
-    base = figure(make, PEAK, notes=("plans: reconstructed",))
-    store(tmp_path, replace(base, provenance=base.provenance | fitted))
-    store(tmp_path, figure(make, row(title="Alone"), label="fig_2"))
-    store(tmp_path, make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"))
-    seen = build(tmp_path)
+    base = figure(PEAK, notes=("plans: reconstructed",))
+    figures = [
+        replace(base, provenance=base.provenance | fitted),
+        figure(row(title="Alone"), label="fig_2"),
+        make("nccl", (), outcome=Outcome.UNSUPPORTED, source=Source.ANALYTIC, reason="no device"),
+    ]
+    seen = build(*figures)
     assert len(seen.all("svg")) == 2
     assert seen.values("table", "aria-label")[:3] == [
         "Percent of peak: the paper's values and ours",
@@ -327,40 +323,41 @@ def test_the_page_shows_panels_tables_notes_and_refused_runs(make, store, tmp_pa
     assert "Systems side by side" not in seen.values("table", "aria-label")
     for text in ("fig_1: plans: reconstructed", "axonn.fig6.before, axonn.fig6.after", "● axonn", "no device"):
         assert text in seen.words()
-    store(tmp_path, make("axonn 2x1", loss=[2.0, 1.0]))
-    store(tmp_path, make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"))
-    store(tmp_path, make("sim 48x1", (3.0,), source=Source.SIMULATED))
-    html = page.render(read_store(tmp_path))
+    runs = [
+        make("axonn 2x1", loss=[2.0, 1.0]),
+        make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"),
+        make("sim 48x1", (3.0,), source=Source.SIMULATED),
+    ]
+    html = page.render(in_store(*figures, *runs))
     beside = html.partition('aria-label="Systems side by side"')[2].partition("</table>")[0]
     assert [name in beside for name in ("axonn 2x1", "gpipe 2x1", "sim 48x1", "fig_1")] == [True, True, True, False]
     assert len(Page(html).all("svg")) == 2 + 2  # the panels, losses and batch times
 
 
-def test_any_numbers_make_a_picture(make):
+def test_any_numbers_make_a_picture():
     for values in ([1e308, -1e308], [1e-320, 1e308], [0.0, 0.0], [-5.0, -5.0], [NAN, 1.0], [1e30, -1e30], [5e-324] * 2):
-        panel = only(make, row("1,2", "percent", ours={"x": values}, paper={"x": values}, null={"x": values}))
+        panel = only(row("1,2", "percent", ours={"x": values}, paper={"x": values}, null={"x": values}))
         root, _ = drawn(panel)
         assert "nan" not in "".join(path.attrib.get("d", "") for path in root.iter("path"))
         assert rows(figure_panels.compared(panel, "simulated"))
 
 
-def test_far_too_much_is_cut_and_says_so(make, store, tmp_path, monkeypatch):
+def test_far_too_much_is_cut_and_says_so(monkeypatch):
     many = ",".join(map(str, range(5000)))
     lines = {f"x{n}": [1.0 + n] * 5000 for n in range(40)}
-    panel = only(make, row(many, ours=lines, paper=lines))
+    panel = only(row(many, ours=lines, paper=lines))
     assert len(panel.x) == 64
     assert len(panel.systems) == 12
     root, _ = drawn(panel)
     assert len([text for text in texts(root) if text.isdecimal()]) < 40  # names that do not run into each other
     monkeypatch.setattr(plots, "MOST_PANELS", 3)
-    store(tmp_path, figure(make, *(row("1", title=f"p{n}") for n in range(5))))
-    seen = build(tmp_path)
+    seen = build(figure(*(row("1", title=f"p{n}") for n in range(5))))
     assert len(seen.all("svg")) == 3
     assert "2 more panels are in the records" in seen.words()
 
 
-def test_null_in_the_file_is_a_point_without_a_value(make):
-    data = json.loads(figure(make, PEAK).to_json())
+def test_null_in_the_file_is_a_point_without_a_value():
+    data = json.loads(figure(PEAK).to_json())
     assert data["panels"][0]["paper"]["axonn"] == [40.0, None, 32.0]
     [panel] = figure_panels.read(Record.from_json(json.dumps(data)))
     assert math.isnan(panel.at(PAPER, "axonn", 1))

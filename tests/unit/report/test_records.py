@@ -16,6 +16,7 @@ from suite import load_records
 from suite.core.errors import InvalidRequest
 from suite.report import records, write_report
 from tests.support.refusals import refused
+from tests.support.report_records import make, store
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {
@@ -32,7 +33,7 @@ CONFIG = {
 }
 
 
-def test_columns_of_the_config(tmp_path, make, store):
+def test_columns_of_the_config(tmp_path):
     base = make("axonn 2x1", (0.1, 0.2, 0.3))
     store(tmp_path, make("axonn 2x1", (0.1, 0.2, 0.3), config=base.config | CONFIG))
     store(tmp_path, make("pytorch 1x1"))
@@ -53,7 +54,7 @@ def test_columns_of_the_config(tmp_path, make, store):
     assert table.query("model == 'gpt_tiny' and `batch.size` == 16").label.tolist() == ["axonn 2x1"]
 
 
-def test_records_csv_holds_the_same_columns(tmp_path, make, store):
+def test_records_csv_holds_the_same_columns(tmp_path):
     store(tmp_path, make("axonn 2x1", config=CONFIG))
     write_report(tmp_path)
     with (tmp_path / "records.csv").open(newline="", encoding="utf-8") as stream:
@@ -62,7 +63,7 @@ def test_records_csv_holds_the_same_columns(tmp_path, make, store):
     assert (row["model"], row["batch.size"], row["precision"], row["seed"]) == ("gpt_tiny", "16", "bf16", "3")
 
 
-def test_config_of_any_shape_costs_its_cell_only(tmp_path, make, store):
+def test_config_of_any_shape_costs_its_cell_only(tmp_path):
     odd = {
         "model": "gpt",
         "batch": {"size": 10**30, "microbatch": True},
@@ -77,7 +78,7 @@ def test_config_of_any_shape_costs_its_cell_only(tmp_path, make, store):
     assert (row["model"], row["split"]) == ("", "")
 
 
-def test_missing_folder_is_refused_and_damage_is_named(tmp_path, make, store):
+def test_missing_folder_is_refused_and_damage_is_named(tmp_path):
     with refused(InvalidRequest, "folder", rule="an existing reports folder"):
         load_records(tmp_path / "nowhere")
     store(tmp_path, make("axonn 2x1"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.core.claim import Check, Claim, Judged, Verdict
+from suite.core.claim import Claim, Judged, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.papers.common import claims
 from suite.report import derive
-from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import sweep_panels
 from suite.report.panels.figure_panels import OURS, PAPER, ShownPanel
@@ -26,6 +25,7 @@ from suite.report.panels.published_values import conversion_factor
 from tests.support.drawn import generator
 from tests.support.pages import Page
 from tests.support.refusals import refused
+from tests.support.report_records import in_store, make
 
 NAN = math.nan
 CONF = Path(__file__).parents[3] / "conf"
@@ -45,32 +45,30 @@ PHASES = {
 }
 FIGURE = {"title": "Fig", "unit": "s", "x": ["1", "2"], "ours": {"axonn": [1.0, 2.0]}}
 CROWDED = "oversubscribed: 16 ranks on 2 cores, not comparable"
-Make = Callable[..., Record]
-Save = Callable[..., Path]
 
 
-@pytest.fixture
-def run(make: Make) -> Callable[..., Record]:
-    """A run of `optimizer.buckets_per_reduction`=k with these times of its update; `more`: metrics by name and unit."""
+def run(
+    k: Any,
+    times: Sequence[float],
+    *,
+    system: str = "axonn",
+    tag: str = "",
+    panels: Any = (K,),
+    **changes: Any,
+) -> Record:
+    """A run of `optimizer.buckets_per_reduction`=k with these times of its update.
 
-    def build(
-        k: Any, times: Sequence[float], *, system: str = "axonn", tag: str = "", panels: Any = (K,), **changes: Any
-    ) -> Record:
-        label = changes.pop("label", f"{system} 2x1 {k} {tag}".strip())
-        base = make("x 2x1", system=system)
-        more = {name.replace("_in_", " "): Metric(unit, "", v) for name, (unit, v) in changes.pop("more", {}).items()}
-        plan = base.config["experiment"] | {"expect": [], "panels": panels if isinstance(panels, str) else list(panels)}
-        config = (
-            base.config
-            | {"experiment": plan, "optimizer": {"buckets_per_reduction": k}, "tag": tag}
-            | changes.pop("config", {})
-        )
-        metrics = base.metrics | {"update_time": Metric("s", "lower", tuple(times))} | more
-        if "panels_of_figure" in changes:
-            changes["panels"] = changes.pop("panels_of_figure")
-        return replace(base, **{"key": label, "label": label, "config": config, "metrics": metrics} | changes)
-
-    return build
+    `more` are further metrics by name, `config` is merged, `figure` holds published panels; the rest replaces fields.
+    """
+    label = f"{system} 2x1 {k} {tag}".strip()
+    base = make("x 2x1", system=system)
+    plan = base.config["experiment"] | {"expect": [], "panels": list(panels)}
+    config = base.config | {"experiment": plan, "optimizer": {"buckets_per_reduction": k}, "tag": tag}
+    metrics = base.metrics | {"update_time": Metric("s", "lower", tuple(times))}
+    metrics |= {name: Metric(unit, "", values) for name, (unit, values) in changes.pop("more", {}).items()}
+    config |= changes.pop("config", {})
+    fields = {"key": label, "label": label, "config": config, "metrics": metrics, "panels": changes.pop("figure", ())}
+    return replace(base, **fields | changes)
 
 
 def claim(name: str, value: Any, unit: str = "second") -> Claim:
@@ -78,7 +76,7 @@ def claim(name: str, value: Any, unit: str = "second") -> Claim:
 
 
 def group(*records: Record) -> derive.ExperimentGroup:
-    [group_of] = derive.groups(ReportStore(Path(), tuple(StoredRecord(r, f"{n}.json") for n, r in enumerate(records))))
+    [group_of] = derive.groups(in_store(*records))
     return group_of
 
 
@@ -106,7 +104,7 @@ def curve(drawn: ShownPanel, name: str, side: str = OURS) -> tuple[float, ...]:
     return drawn.panel.curves[side][name]
 
 
-def lone(run: Any, panel: dict[str, Any], *times: float, **changes: Any) -> ShownPanel:
+def lone(panel: dict[str, Any], *times: float, **changes: Any) -> ShownPanel:
     """A panel with one run."""
     return only(run(1, times or [1.0] * 3, panels=[panel], **changes))
 
@@ -114,7 +112,7 @@ def lone(run: Any, panel: dict[str, Any], *times: float, **changes: Any) -> Show
 # values
 
 
-def test_curve_is_the_medians_of_its_runs(run):
+def test_curve_is_the_medians_of_its_runs():
     drawn = only(run(10, [0.5, 0.1, 0.3]), run(2, [0.2, 0.4, 0.6, 0.8]), run(None, [3.0, 1.0, 2.0]))
     panel = drawn.panel
     assert panel.caption.startswith("Medians of measured")
@@ -129,7 +127,7 @@ def test_curve_is_the_medians_of_its_runs(run):
     ]
 
 
-def test_relative_curve_is_divided_by_its_value_at_a_point(run):
+def test_relative_curve_is_divided_by_its_value_at_a_point():
     panels = [K | {"relative": "no overlap", "unit": "day"}]
     mine = [run(k, [t] * 3, panels=panels) for k, t in ((None, 4.0), (1, 5.0), (2, 1.0))]
     theirs = [run(k, [t] * 3, system="gpipe", panels=panels) for k, t in ((None, 2.0), (1, 4.0))]
@@ -147,7 +145,7 @@ def test_relative_curve_is_divided_by_its_value_at_a_point(run):
     assert not only(*(run(k, [0.0] * 3, panels=panels) for k in (1, 2))).panel.systems
 
 
-def test_shares_are_parts_of_a_curves_own_sum(run):
+def test_shares_are_parts_of_a_curves_own_sum():
     def phases(system, pipeline, update, panel=PHASES):
         return run(1, [update], system=system, panels=[panel], more={"pipeline_time": ("s", (pipeline,))})
 
@@ -157,7 +155,7 @@ def test_shares_are_parts_of_a_curves_own_sum(run):
     assert rows(drawn)[0] == ["axonn", "pipeline", "75", "axonn 2x1 1 measured", "1 few 6 [6 … 6]"]
     plain = only(phases("axonn", 6.0, 2.0, PHASES | {"share": False}))
     assert (plain.panel.unit, curve(plain, "axonn")) == ("s", (6.0, 2.0))
-    drawn = lone(run, PHASES)
+    drawn = lone(PHASES)
     assert not drawn.panel.systems
     assert ["pipeline" in row[3] for row in rows(drawn)] == [True, True]
     metrics = {"update_time": Metric("s", "", ()), "pipeline_time": Metric("s", "", (1.0,))}
@@ -187,33 +185,33 @@ DERIVED: list[tuple[str, dict[str, Any], float, float]] = [  # metric, configura
 ]
 
 
-def test_percent_of_peak_and_days_are_derived_from_batch_times(run):
+def test_percent_of_peak_and_days_are_derived_from_batch_times():
     for metric, changes, seconds, expected in DERIVED:
         panel = {"title": metric, "key": KEY, "metric": metric}
         plan = {"expect": [], "panels": [panel]} | changes.get("experiment", {})
         times = {"batch_time": ("s", (seconds, 2 * seconds, seconds / 2))}
-        drawn = lone(run, panel, more=times | FLOPS, config=changes | {"experiment": plan})
+        drawn = lone(panel, more=times | FLOPS, config=changes | {"experiment": plan})
         assert drawn.panel.curves[OURS].get("axonn", (NAN,)) == pytest.approx((expected,), nan_ok=True), metric
         if not math.isnan(expected):
             assert drawn.panel.unit == ("day" if metric == "training_days" else "percent")
     peak = {"title": "Peak", "key": KEY, "metric": "percent_of_peak"}
-    drawn = lone(run, peak, more={"batch_time": ("s", (0.1, 0.2, 0.05))})
+    drawn = lone(peak, more={"batch_time": ("s", (0.1, 0.2, 0.05))})
     assert rows(drawn)[0][4] == "3 [25 … 100]"
-    assert not lone(run, peak | {"metric": "useful_percent_of_peak"}, more={"batch_time": ("s", (0.1,))}).panel.systems
+    assert not lone(peak | {"metric": "useful_percent_of_peak"}, more={"batch_time": ("s", (0.1,))}).panel.systems
 
 
 OVER_BATCHES = {"title": "Perplexity", "key": "batches", "metric": "perplexity", "curve": "tag"}
 LAST = {"title": "Last", "key": KEY, "metric": "perplexity"}
 
 
-def test_perplexity_has_a_point_per_validation(run):
+def test_perplexity_has_a_point_per_validation():
     """A round is 1 batch that is not timed and 4 that are, after 2 of warming up."""
     measure = {"validate": "every_round", "warm_up": 2, "discard_first": 1, "batches": 4}
 
     def scored(panel, *scores, **changes):
         series = {"loss": [1.0] * 12, "validation_loss": list(scores)}
         config = {"measure": measure | changes.pop("measure", {})}
-        return lone(run, panel, tag="mine", series=series, config=config, **changes)
+        return lone(panel, tag="mine", series=series, config=config, **changes)
 
     drawn = scored(OVER_BATCHES, math.log(80), math.log(20))
     assert (drawn.panel.unit, drawn.panel.x) == ("perplexity", ("7", "12"))
@@ -228,7 +226,7 @@ def test_perplexity_has_a_point_per_validation(run):
     assert remarks[0][0] == "panel 1"
 
 
-def test_units_are_those_that_the_panel_asks_for(run):
+def test_units_are_those_that_the_panel_asks_for():
     for unit, asked, factor in (
         ("s", "day", 1 / 86400),
         ("B", "gigabyte", 1e-9),
@@ -248,7 +246,7 @@ def test_units_are_those_that_the_panel_asks_for(run):
 # points and curves
 
 
-def test_a_point_is_what_a_runs_config_says(run):
+def test_a_point_is_what_a_runs_config_says():
     deep = {"flag": True, "text": " two words ", "share": 0.25, "nothing": None, "list": [1], "nan": NAN}
     config = {"deep": deep | {"huge": 10**400}, "grid": {"data": 2, "inter": 3, "tensor": 2}}
     points = {"ranks": "12", "grid": "3x2x2", KEY: "4", "deep.flag": "true", "deep.text": "two words"}
@@ -262,18 +260,18 @@ def test_a_point_is_what_a_runs_config_says(run):
         assert ("no single value at" in rows(drawn)[0][3]) == (not point)
 
 
-def test_a_name_that_is_also_a_value_is_the_values(run):
+def test_a_name_that_is_also_a_value_is_the_values():
     drawn = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"a": "b", "b": "c"}}]) for k in "ab"))
     assert drawn.panel.x == ("b", "c")
 
 
-def test_points_come_in_their_natural_order(run):
+def test_points_come_in_their_natural_order():
     values = [32, 4, 0.5, None, "b10", "b9", -1, "10", True]
     drawn = only(*(run(k, [1.0] * 3, panels=[K | {"names": {"True": "on"}}], label=f"l{k!r}") for k in values))
     assert drawn.panel.x == ("none", "-1", "0.5", "4", "10", "32", "b9", "b10", "on")
 
 
-def test_a_curve_is_named_by_what_is_asked_for(run):
+def test_a_curve_is_named_by_what_is_asked_for():
     for path, names in (
         ("system", ["axonn", "gpipe"]),
         ("tag", ["none", "mine"]),
@@ -284,11 +282,11 @@ def test_a_curve_is_named_by_what_is_asked_for(run):
         two = run(1, [2.0] * 3, panels=panels, system="gpipe", tag="mine", config={"precision": {"name": "full"}})
         assert list(only(one, two).panel.curves[OURS]) == names
     for precision in ({"name": [1]}, {}, "full"):
-        drawn = lone(run, K | {"curve": "precision.name"}, config={"precision": precision})
+        drawn = lone(K | {"curve": "precision.name"}, config={"precision": precision})
         assert rows(drawn) == [["axonn", "1", "–", "axonn 2x1 1 no single value at precision.name", "–"]]
 
 
-def test_a_curve_may_be_a_system_on_its_grid(run):
+def test_a_curve_may_be_a_system_on_its_grid():
     panels = [K | {"curve": "grid"}]
     grids = [{"data": 1, "inter": 2, "tensor": 1}, {"data": 2, "inter": 1, "tensor": 1}, {"data": 0}]
     records = [run(1, [1.0 + n], panels=panels, tag=str(n), config={"grid": grid}) for n, grid in enumerate(grids)]
@@ -297,7 +295,7 @@ def test_a_curve_may_be_a_system_on_its_grid(run):
     assert "no single value at grid" in rows(drawn)[2][3]
 
 
-def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
+def test_two_runs_at_one_point_are_listed_and_not_drawn():
     drawn = only(run(1, [1.0] * 3), run(1, [3.0] * 3, tag="again"), run(2, [1.0] * 3))
     assert curve(drawn, "axonn")[1] == 1.0
     assert math.isnan(curve(drawn, "axonn")[0])
@@ -307,7 +305,7 @@ def test_two_runs_at_one_point_are_listed_and_not_drawn(run):
     assert curve(only(run(1, [1.0] * 3), failed), "axonn") == (1.0,)
 
 
-def test_a_label_that_two_points_share_is_remarked(run):
+def test_a_label_that_two_points_share_is_remarked():
     early = run(1, [1.0] * 3, label="axonn 2x1", key="a")
     late = run(2, [1.0] * 3, label="axonn 2x1", key="b")
     late.provenance["started"] = "2026-01-01"
@@ -333,11 +331,11 @@ NOT_DRAWN: list[tuple[dict[str, Any], str, bool]] = [  # run, reason, whether it
     (REFUSED | {"reason": "chunk=2; rule: 1\nmore"}, "unsupported chunk=2; rule: 1", True),
     ({"outcome": Outcome.FAILED, "reason": TRACEBACK}, "failed rank 0: RuntimeError: rank 1", True),
     ({"outcome": Outcome.OOM}, "oom", True),
-    ({"tag": "fig", "panels_of_figure": [FIGURE], "outcome": Outcome.FAILED, "reason": "it broke"}, "it broke", True),
+    ({"tag": "fig", "figure": [FIGURE], "outcome": Outcome.FAILED, "reason": "it broke"}, "it broke", True),
 ]
 
 
-def test_what_is_not_drawn_has_a_row_and_a_reason(run):
+def test_what_is_not_drawn_has_a_row_and_a_reason():
     for changes, reason, has_point in NOT_DRAWN:
         drawn = only(run(1, [1.0] * 3), run(4, [5.0] * 3, **changes))
         assert drawn.panel.x == (("1", "4") if has_point else ("1",)), reason
@@ -351,11 +349,11 @@ def test_what_is_not_drawn_has_a_row_and_a_reason(run):
     sizes, peak = ({"title": "t", "key": KEY, "metric": metric} for metric in ("sent", "percent_of_peak"))
     assert curve(only(replace_panels(crowded, [sizes])), "axonn") == (7.0,)  # more ranks than cores send no other bytes
     assert not only(replace_panels(crowded, [peak])).panel.systems
-    figure = run(None, [], tag="fig", panels_of_figure=[FIGURE], source=Source.SIMULATED, metrics={})
+    figure = run(None, [], tag="fig", figure=[FIGURE], source=Source.SIMULATED, metrics={})
     assert len(rows(only(run(1, [1.0] * 3), figure))) == 1  # a published figure is no run
 
 
-def test_runs_without_interleaved_rounds_have_a_warning(run):
+def test_runs_without_interleaved_rounds_have_a_warning():
     def at(k, turns, panels):
         record = run(k, [2.0] * 3, panels=panels)
         return replace(record, provenance=record.provenance | {"turns": turns})
@@ -369,7 +367,7 @@ def test_runs_without_interleaved_rounds_have_a_warning(run):
     assert "were not interleaved" in only(at(1, "a", [K]), at(2, "b", [K])).panel.caption
 
 
-def test_a_source_is_named_and_divided_by_no_other(run):
+def test_a_source_is_named_and_divided_by_no_other():
     emulated = run(2, [1.0] * 3, source=Source.EMULATED)
     drawn = only(run(1, [1.0] * 3), emulated)
     assert drawn.source == "measured and emulated"
@@ -380,7 +378,7 @@ def test_a_source_is_named_and_divided_by_no_other(run):
     assert drawn.source == "measured"
 
 
-def test_only_finite_samples_count_and_few_are_marked(run):
+def test_only_finite_samples_count_and_few_are_marked():
     for values, median, note in (
         ([1.0, NAN, 3.0, math.inf, 2.0], 2.0, "3 [1 … 3]"),
         ([4.0, NAN], 4.0, "1 few [4 … 4]"),
@@ -397,7 +395,7 @@ def test_only_finite_samples_count_and_few_are_marked(run):
 # the paper
 
 
-def test_published_values_stand_beside_ours_by_their_claims(run):
+def test_published_values_stand_beside_ours_by_their_claims():
     paper = {"axonn": {"1": "c.one", "null": "c.none"}, "deepspeed_3d": {"2": "c.other"}}
     panels = [K | {"paper": paper}]
     printed = [claim("c.one", 4.0), claim("c.none", 0.5, "hour"), claim("c.other", 8.0)]
@@ -414,7 +412,7 @@ def test_published_values_stand_beside_ours_by_their_claims(run):
     assert drawn.table.rows[1][2].links == (("#claim-c.one", "4"),)
 
 
-def test_published_values_are_divided_as_ours_are(run):
+def test_published_values_are_divided_as_ours_are():
     panels = [K | {"relative": "no overlap", "paper": {"axonn": {"no overlap": "base", "1": "a", "2": "told"}}}]
     printed = [claim("base", 4.0), claim("a", 5.0), claim("told", 0.75, "ratio")]
     drawn = only(*(run(k, [1.0] * 3, panels=panels) for k in (None, 1, 2)), known=printed)
@@ -428,7 +426,7 @@ def test_published_values_are_divided_as_ours_are(run):
     assert "gpipe" in remark
 
 
-def test_claim_without_a_number_is_a_remark(run):
+def test_claim_without_a_number_is_a_remark():
     printed = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
     for name in ("c.nowhere", "c.text", "c.range", "c.bytes"):
         record = run(1, [1.0] * 3, panels=[K | {"paper": {"axonn": {"1": name, "2": "c.fine"}}}])
@@ -477,7 +475,7 @@ MALFORMED = [
 ]
 
 
-def test_malformed_panel_is_a_remark_and_costs_no_other(run):
+def test_malformed_panel_is_a_remark_and_costs_no_other():
     for change, key in MALFORMED:
         with refused(InvalidRequest, key) as refusal:
             read_panel(K | change)
@@ -505,7 +503,7 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
     return rng.choice(ODD)
 
 
-def test_whatever_an_experiment_holds_a_page_comes_out(run):
+def test_whatever_an_experiment_holds_a_page_comes_out():
     """Rows of which one field, or two, are anything at all; and configs of runs that are."""
     rng = generator("sweep panels")
     printed = [claim("c.one", 4.0), claim("c.zero", 0.0)]
@@ -521,10 +519,10 @@ def test_whatever_an_experiment_holds_a_page_comes_out(run):
         read(*records, known=printed)
         if number % 40 == 0:
             judged = [Judged(each_claim, Verdict.NOT_RUN, "") for each_claim in printed]
-            assert "</html>" in page.render(ReportStore(Path(), group(*records).entries), judged=judged)
+            assert "</html>" in page.render(in_store(*records), judged=judged)
 
 
-def test_far_too_much_is_cut_and_says_so(run, monkeypatch):
+def test_far_too_much_is_cut_and_says_so(monkeypatch):
     monkeypatch.setattr(sweep_panels, "MAX_PANELS", 3)
     panels = [K, *({"title": f"p{n}", "key": "tag", "metric": "update_time"} for n in range(4))]
     records = [run(k, [1.0] * 3, panels=panels, label=f"a{k}") for k in range(100)]
@@ -542,17 +540,13 @@ def test_far_too_much_is_cut_and_says_so(run, monkeypatch):
 # the page
 
 
-def rendered(folder: Path, *known: Claim) -> Page:
-    judged = [Judged(item, Verdict.NOT_RUN, "") for item in known]
-    return Page(page.render(read_store(folder), judged=judged))
+def rendered(known: Claim, *records: Record) -> Page:
+    return Page(page.render(in_store(*records), judged=[Judged(known, Verdict.NOT_RUN, "")]))
 
 
-def test_section_has_panel_table_remarks_and_links(run, store: Save, tmp_path):
+def test_section_has_panel_table_remarks_and_links():
     panels = [K | {"paper": {"axonn": {"1": "c.one"}}}, {"title": "Oops"}]
-    store(tmp_path, run(1, [1.0] * 3, panels=panels), "a.json")
-    store(tmp_path, run(None, [2.0] * 3, panels=panels), "b.json")
-    fact = replace(claim("c.one", 4.0), check=Check.NUMBER)
-    seen = rendered(tmp_path, fact)
+    seen = rendered(claim("c.one", 4.0), run(1, [1.0] * 3, panels=panels), run(None, [2.0] * 3, panels=panels))
     assert "panel 2 : panel.metric=" in seen.words(" ")
     assert "Update against k: run by run" in seen.values("table", "aria-label")
     targets, ids = seen.values("a", "href"), [attributes["id"] for _, attributes in seen.tags if "id" in attributes]
@@ -562,11 +556,10 @@ def test_section_has_panel_table_remarks_and_links(run, store: Save, tmp_path):
     assert "axonn, measured, no overlap: 2, 1: 1; axonn, paper, 1: 4." in label_of
 
 
-def test_panel_without_runs_has_its_table_and_the_papers_values(run, store: Save, tmp_path):
+def test_panel_without_runs_has_its_table_and_the_papers_values():
     failed = {"metrics": {}, "outcome": Outcome.FAILED, "reason": "it broke", "series": {}}
     for panel, pictures in ((K, 0), (K | {"paper": {"axonn": {"1": "c.one"}}}, 1)):
-        store(tmp_path, run(1, [], panels=[panel], **failed))
-        seen = rendered(tmp_path, claim("c.one", 4.0))
+        seen = rendered(claim("c.one", 4.0), run(1, [], panels=[panel], **failed))
         assert len(seen.all("svg")) == pictures
         assert "it broke" in seen.words(" ")
         assert "Update against k: run by run" in seen.values("table", "aria-label")

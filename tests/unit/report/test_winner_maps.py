@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from suite.core.record import Record, Source
 from suite.core.winner_map import WinnerMap
-from suite.report.load import StoredRecord, read_store
 from suite.report.page import page
 from suite.report.panels import figure_panels, winner_maps
+from tests.support.report_records import in_store, make, texts
 
 NAN = math.nan
-Make = Callable[..., Record]
-Store = Callable[..., Path]
 MAP = WinnerMap(
     "Equal times, no cap",
     "makespan over the ideal",
@@ -32,23 +28,16 @@ MAP = WinnerMap(
 )
 
 
-def of(make: Make, *maps: dict[str, Any]) -> Record:
+def of(*maps: dict[str, Any]) -> Record:
     return make("schedules", panels=list(maps), metrics={}, source=Source.SIMULATED)
 
 
-def entries(folder: Path, store: Store, record: Record) -> list[StoredRecord]:
-    store(folder, record)
-    return list(read_store(folder).entries)
+def rendered(record: Record) -> str:
+    return page.render(in_store(record))
 
 
-def rendered(folder: Path, store: Store, record: Record) -> str:
-    store(folder, record)
-    return page.render(read_store(folder))
-
-
-def test_each_cell_names_winner_margin_and_second(make: Make, store: Store, tmp_path: Path) -> None:
-    [entry] = entries(tmp_path, store, of(make, MAP.to_record()))
-    [drawn] = winner_maps.draw([entry], {"ZBV": 0, "1F1B": 1})
+def test_each_cell_names_winner_margin_and_second() -> None:
+    [drawn] = winner_maps.draw(in_store(of(MAP.to_record())).entries, {"ZBV": 0, "1F1B": 1})
     cells = [[(c.winner, c.value, c.equal, c.second) for c in row] for _, row in drawn.rows]
     assert cells == [
         [("ZBV", "1.500", "", "16.7 % before 1F1B"), ("1F1B", "1.250", "= ZBV", "20.0 % before GPipe")],
@@ -59,8 +48,8 @@ def test_each_cell_names_winner_margin_and_second(make: Make, store: Store, tmp_
     assert len({mark for mark, _ in marks}) == len({colour for _, colour in marks}) == 3
 
 
-def test_a_map_is_a_table_with_a_heading_for_each_card(make: Make, store: Store, tmp_path: Path) -> None:
-    text = rendered(tmp_path, store, of(make, MAP.to_record()))
+def test_a_map_is_a_table_with_a_heading_for_each_card() -> None:
+    text = rendered(of(MAP.to_record()))
     assert '<table class="map" aria-label="Equal times, no cap">' in text
     assert text.count('data-column="8 microbatches"') == 2
     assert '<th scope="row">16<span class="unit"> ranks</span></th>' in text
@@ -68,38 +57,36 @@ def test_a_map_is_a_table_with_a_heading_for_each_card(make: Make, store: Store,
     assert "activations held" in text
 
 
-def test_the_summary_counts_points_by_setting_and_limit(make: Make, store: Store, tmp_path: Path) -> None:
+def test_the_summary_counts_points_by_setting_and_limit() -> None:
     other = {**MAP.to_record(), "case": "at most p", "values": {"ZBV": [1.0, NAN, NAN, NAN]}}
-    [entry] = entries(tmp_path, store, of(make, MAP.to_record(), other))
-    table = winner_maps.summary([entry])
-    assert table is not None
-    assert [[cell.text for cell in row] for row in table.rows] == [["Equal times", "ZBV: 2; 1F1B: 1", "ZBV: 1"]]
+    table = winner_maps.summary(in_store(of(MAP.to_record(), other)).entries)
+    assert texts(table) == [["Equal times", "ZBV: 2; 1F1B: 1", "ZBV: 1"]]
     assert [column.name for column in table.columns] == ["setting", "no cap", "at most p"]
     assert winner_maps.summary([]) is None
 
 
-def test_many_winners_are_counted_together(make: Make) -> None:
+def test_many_winners_are_counted_together() -> None:
     winners = "aaabbbcccdde"
     values = {name: [0.0 if winner == name else 1.0 for winner in winners] for name in "abcde"}
     wide = WinnerMap("t", "q", [str(at) for at in range(len(winners))], ["1"], values)
-    [row] = [winner_maps._wins(each) for each in winner_maps.read(of(make, wide.to_record()))]
+    [row] = [winner_maps._wins(each) for each in winner_maps.read(of(wide.to_record()))]
     assert row == "a: 3; b: 3; c: 3; 2 others: 3"
 
 
-def test_a_malformed_map_becomes_a_remark(make: Make, store: Store, tmp_path: Path) -> None:
-    record = of(make, {**MAP.to_record(), "values": {"ZBV": [1.0]}}, MAP.to_record())
+def test_a_malformed_map_becomes_a_remark() -> None:
+    record = of({**MAP.to_record(), "values": {"ZBV": [1.0]}}, MAP.to_record())
     [fault] = winner_maps.faults(record)
     assert fault.startswith("map 1 is not shown: ")
     assert figure_panels.faults(record) == []
-    assert "map 1 is not shown" in rendered(tmp_path, store, record)
-    assert rendered(tmp_path, store, record).count('<table class="map"') == 1
+    text = rendered(record)
+    assert ("map 1 is not shown" in text, text.count('<table class="map"')) == (True, 1)
 
 
-def test_a_large_record_is_cut_with_a_remark(make: Make, store: Store, tmp_path: Path) -> None:
-    many = of(make, *[MAP.to_record()] * (winner_maps.MOST_MAPS + 2))
+def test_a_large_record_is_cut_with_a_remark() -> None:
+    many = of(*[MAP.to_record()] * (winner_maps.MOST_MAPS + 2))
     assert len(winner_maps.read(many)) == winner_maps.MOST_MAPS
     assert winner_maps.faults(many) == ["2 more maps of winners are in the record"]
     points = [str(at) for at in range(1, 40)]
     wide = WinnerMap("t", "q", points, ["1"], {"a": [1.0] * len(points)})
-    text = rendered(tmp_path, store, of(make, wide.to_record()))
+    text = rendered(of(wide.to_record()))
     assert text.count("data-column=") == winner_maps.MOST_POINTS

@@ -1,21 +1,21 @@
-"""Small record stores made by hand, with traces of checked schedules."""
+"""Small record stores for tests of the report, made by hand, with traces of checked schedules."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, needs
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import CATEGORY, REDUCE, STEP, WAIT, Trace
+from suite.report.load import ReportStore, StoredRecord
+from suite.report.tables.record_tables import Table
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 
@@ -26,7 +26,7 @@ EXPECT = [
 ]
 
 
-def record(
+def make(
     label: str, /, times: Sequence[float] = (0.11, 0.1, 0.12), loss: Sequence[float] = (), **changes: Any
 ) -> Record:
     """A measured record of experiment `demo`; `changes` replace its fields."""
@@ -73,14 +73,26 @@ def record(
     return replace(base, **changes)
 
 
-def save(folder: Path, saved_record: Record, name: str = "") -> Path:
+def store(folder: Path, saved_record: Record, name: str = "") -> Path:
+    """Write a record below `folder`, to a file of its key where no name is given."""
     path = folder / "records" / (name or f"{saved_record.key}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(saved_record.to_json(), encoding="utf-8")
     return path
 
 
-def save_trace(folder: Path, name: str, trace: Trace, grid: Grid) -> str:
+def in_store(*records: Record) -> ReportStore:
+    """A store with these records, as if they were read from files that are numbered in their order."""
+    return ReportStore(Path("nowhere"), tuple(StoredRecord(each, f"{n}.json") for n, each in enumerate(records)))
+
+
+def texts(table: Table | None) -> list[list[str]]:
+    """Text of each cell, row by row."""
+    assert table is not None
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def store_trace(folder: Path, name: str, trace: Trace, grid: Grid) -> str:
     """Write a trace where the engine would; returns the path for the record."""
     path = folder / "traces" / f"{name}.json.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +134,7 @@ def pipeline_trace(
     return trace
 
 
-def realistic(folder: Path) -> None:
+def fill(folder: Path) -> None:
     """Several systems, one failed, one late, one with more ranks than cores, a simulated experiment, a bad file."""
     rng = random.Random(7)
     loss = [5.2 * 0.93**i + 0.8 + 0.05 * rng.random() for i in range(24)]
@@ -136,60 +148,31 @@ def realistic(folder: Path) -> None:
         note = "oversubscribed: 4 ranks on 2 cores" if wide else ""
         bytes_held = {kind: [int(size / inter)] * grid.size for kind, size in kinds.items()}
         seen = {kind: [int(size * (1 + 0.04 * rng.random())) for size in sizes] for kind, sizes in bytes_held.items()}
-        base = record(label, loss=[x * (1 + 1e-7 * rng.random()) for x in loss])
+        base = make(label, loss=[x * (1 + 1e-7 * rng.random()) for x in loss])
         panels = [{"title": "A batch over its ranks", "unit": "s", "key": "ranks", "metric": "batch_time"}]
         base.config["experiment"]["panels"] = panels
         times = tuple(middle * (1 + 0.12 * rng.random() ** 2) for _ in range(20))
-        save(
+        store(
             folder,
             replace(
                 base,
                 metrics=base.metrics | {"batch_time": Metric("s", "lower", times, note)},
                 series=base.series | {"validation_loss": [loss[i] + 0.2 for i in (5, 11, 17, 23)]},
                 memory={"predicted": bytes_held, "measured": seen},
-                trace=save_trace(folder, base.key, trace, grid),
+                trace=store_trace(folder, base.key, trace, grid),
                 notes=("more ranks than cores: times are not comparable",) if wide else (),
             ),
         )
     reason = (
         'Traceback (most recent call last):\n  File "worker.py", line 41, in run\nRuntimeError: rank 1: <bad shape>'
     )
-    save(folder, record("pipeoptim 2x1", (), outcome=Outcome.FAILED, reason=reason))
-    save(
-        folder, record("pipedream 2x1", (0.2,), loss[:4], outcome=Outcome.TIMEOUT, reason="rank 1 not done after 60 s")
-    )
+    store(folder, make("pipeoptim 2x1", (), outcome=Outcome.FAILED, reason=reason))
+    store(folder, make("pipedream 2x1", (0.2,), loss[:4], outcome=Outcome.TIMEOUT, reason="rank 1 not done after 60 s"))
     for label, time in (("axonn 48x2", 3.1), ("deepspeed_3d 48x2", 3.9)):
         grid = Grid(data=2, inter=8)
-        base = record(label, (time,), experiment="scaling", source=Source.SIMULATED)
+        base = make(label, (time,), experiment="scaling", source=Source.SIMULATED)
         config = base.config | {"experiment": {"title": "Weak scaling, simulated", "reference": "deepspeed_3d 48x2"}}
-        name = save_trace(folder, base.key, pipeline_trace(grid, 16, noise=0.1, message=0.0002), grid)
-        save(folder, replace(base, config=config, trace=name))
+        name = store_trace(folder, base.key, pipeline_trace(grid, 16, noise=0.1, message=0.0002), grid)
+        store(folder, replace(base, config=config, trace=name))
     (folder / "records" / "cut.json").write_text('{"schema_version": 1, "key": ', encoding="utf-8")
     (folder / "records" / "old.json").write_text('{"schema_version": 0}', encoding="utf-8")
-
-
-@pytest.fixture(scope="session")
-def make() -> Callable[..., Record]:
-    return record
-
-
-@pytest.fixture(scope="session")
-def store() -> Callable[..., Path]:
-    return save
-
-
-@pytest.fixture(scope="session")
-def store_trace() -> Callable[..., str]:
-    return save_trace
-
-
-@pytest.fixture(scope="session")
-def fill() -> Callable[[Path], None]:
-    return realistic
-
-
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    """A folder with the realistic store."""
-    realistic(tmp_path)
-    return tmp_path
