@@ -64,30 +64,18 @@ def test_needs_and_feeds_are_inverse(stages: int, data: st.DataObject) -> None:
 
 def test_groups_of_updates_by_hand() -> None:
     """A flush is one group. Eight microbatches from 10, three to an update: 10-12, 13-15 and the short 16-17."""
-    for interval, end, groups in (
-        (FlushInterval(first=8, microbatches=5, update_interval=None, update=3), 13, {3: 5}),
-        (FlushInterval(first=10, microbatches=8, update_interval=3, update=4), 18, {4: 3, 5: 3, 6: 2}),
+    for interval, end, per_update, groups in (
+        (FlushInterval(first=8, microbatches=5, update_interval=None, update=3), 13, 5, {3: 5}),
+        (FlushInterval(first=10, microbatches=8, update_interval=3, update=4), 18, 3, {4: 3, 5: 3, 6: 2}),
+        (FlushInterval(first=0, microbatches=2, update_interval=5, update=1), 2, 5, {1: 2}),
     ):
         indices = range(interval.first, end)
-        per_update = max(groups.values())
         assert (interval.end, interval.microbatches_per_update, interval.updates) == (end, per_update, len(groups))
         updates = [update for update, size in groups.items() for _ in range(size)]
         assert [interval.update_of(index) for index in indices] == updates
         assert [interval.group_size(index) for index in indices] == [groups[update] for update in updates]
         last = [place == size - 1 for size in groups.values() for place in range(size)]
         assert [interval.completes_update(index) for index in indices] == last
-
-
-@given(st.integers(0, 50), st.integers(1, 40), st.none() | st.integers(1, 50), st.integers(0, 9))
-def test_groups_partition_the_work(first: int, microbatches: int, every: int | None, update: int) -> None:
-    interval = FlushInterval(first, microbatches, every, update)
-    groups: dict[int, list[int]] = {}
-    for index in range(interval.first, interval.end):
-        groups.setdefault(interval.update_of(index), []).append(index)
-    assert sorted(groups) == list(range(update, update + interval.updates))
-    for members in groups.values():
-        assert {interval.group_size(index) for index in members} == {len(members)}
-        assert [index for index in members if interval.completes_update(index)] == members[-1:]
 
 
 def test_interval_without_work_is_refused() -> None:

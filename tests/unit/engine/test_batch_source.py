@@ -19,6 +19,7 @@ from suite.core.op import Kind, Op
 from suite.engine.random_state import undisturbed, user_code
 from tests.support.drawn import cells
 from tests.support.refusals import refused
+from tests.support.small_engines import train_plainly
 from tests.support.waiting import patience
 
 EPOCHS = 2
@@ -54,13 +55,7 @@ def plain() -> tuple[list[Any], list[float], torch.Tensor]:
     """Batches, losses without dropout, and subsequent random numbers of a plain PyTorch loop."""
     model, batches, drawn = nn.Sequential(*layers(0.0)), loader(), list[Any]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, y in (batch for _ in range(EPOCHS) for batch in noisy(batches, drawn)):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = train_plainly(model, optimizer, (batch for _ in range(EPOCHS) for batch in noisy(batches, drawn)))
     return drawn, losses, torch.rand(4)
 
 

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite import SGD, Engine
-from suite.comm.p2p import threads
 from suite.engine.checkpoint import storage
 from tests.support.drawn import generator
 from tests.support.resuming import rank_state
+from tests.support.small_engines import normal_batches
 
 DIED = 9
 WRITES = 16  # operations before the manifest and the rename: a few of them are drawn, and all later ones are tried
@@ -31,14 +31,12 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir")  # events of sys.ad
 
 def engine_of() -> Engine:
     layers = [lambda: nn.Linear(3, 2), lambda: nn.BatchNorm1d(2)]
-    world = threads.LoopbackWorld(threads.Hub(1), 0)
-    return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1, momentum=0.5), microbatch=2, world=world)
+    return Engine(layers, loss=F.mse_loss, optimizer=SGD(0.1, momentum=0.5), microbatch=2)
 
 
 def trained(engine: Engine, *numbers: int) -> Engine:
     for number in numbers:
-        random = torch.Generator().manual_seed(number)
-        engine.train_batch((torch.randn(4, 3, generator=random), torch.randn(4, 2, generator=random)))
+        engine.train_batch(*normal_batches(1, 4, 3, 2, torch.float32, seed=number))
     return engine
 
 

@@ -8,28 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.engine.prefetch import Prefetched
-from suite.engine.random_state import drawing
 from suite.schedule import OneFOneB
 from tests.support.refusals import refused
+from tests.support.small_engines import linears, normal_batches
 
 GRIDS = [Grid(), Grid(inter=2)]
 PARTS = Grid(inter=2, data=2)
-BOTH = torch.randn(5, 8, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-DATA = [(rows[:, :4], rows[:, 4:]) for rows in BOTH]
+DATA = normal_batches(5, 8, 4, 3)
 
 
 def engine_of(**more: Any) -> Engine:
-    with drawing(0, 0, 0):
-        layers = [nn.Linear(4, 6).double(), nn.Tanh(), nn.Linear(6, 3).double()]
-    return Engine(layers, **({"loss": mse_loss, "optimizer": SGD(0.1), "microbatch": 2} | more))
+    return Engine(linears(4, 6, 3), **({"loss": mse_loss, "optimizer": SGD(0.1), "microbatch": 2} | more))
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -84,18 +79,6 @@ def test_parts_train_and_evaluate_as_whole_batches() -> None:
     for losses, ours in on_parts(lambda engine, rank, parts: (engine.fit(parts), engine.evaluate(parts[:2]))):
         assert losses == pytest.approx(expected, rel=1e-12)
         assert ours == pytest.approx(score, rel=1e-12)
-
-
-def test_distributed_sampler_gives_the_parts() -> None:
-    dataset = TensorDataset(*(torch.cat(tensors) for tensors in zip(*DATA, strict=True)))
-
-    def use(engine: Engine, rank: int, parts: Any) -> list[float]:
-        sampler = DistributedSampler(dataset, num_replicas=2, rank=engine.place.replica, shuffle=True, seed=3)
-        return engine.fit(DataLoader(dataset, batch_size=4, sampler=sampler))
-
-    losses = on_parts(use)
-    assert losses[0] == losses[3]
-    assert len(losses[0]) == 5
 
 
 def test_wrong_parts_are_refused() -> None:

@@ -21,6 +21,7 @@ from suite.core.errors import InvalidRequest
 from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells
 from tests.support.refusals import refused
+from tests.support.small_engines import Batch, normal_batches, train_plainly
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 Tensors = dict[str, torch.Tensor]
@@ -40,9 +41,8 @@ def model(weights: Tensors | None = None) -> nn.Sequential:
     return copied
 
 
-def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(8, 4, generator=generator), torch.randn(8, 3, generator=generator)) for _ in range(3)]
+def batches() -> list[Batch]:
+    return normal_batches(3, 8, 4, 3, torch.float32)
 
 
 INPUTS = batches()[0][0]
@@ -80,10 +80,7 @@ def test_trained_weights_equal_plain_pytorch_and_load_everywhere(grid: Grid, sha
     if grid.data == 1:  # each replica has its own running statistics
         reference = model()
         optimizer = torch.optim.SGD([p for p in reference.parameters() if p.requires_grad], 0.1)
-        for inputs, targets in batches():
-            optimizer.zero_grad()
-            mse_loss(reference(inputs), targets).backward()
-            optimizer.step()
+        train_plainly(reference, optimizer, batches())
         assert_equal(dict(first), dict(reference.state_dict()), rtol=1e-5, atol=1e-6)
     if sharded:
         index = json.loads(path.read_text())["weight_map"]

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
-from suite import SGD, Adam
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.update import check_attached
 from suite.engine.states.state import ModelState
 from suite.memory.layout import resident
-from tests.support.drawn import cells
 from tests.support.refusals import refused
-
-SIZES = [((1,),), ((3, 5), (7,)), ((), (13, 1), (2, 3, 5)), ((101,), (1, 1), (64, 3))]
 
 
 def weights(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(1)
     return [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
-
-
-@pytest.mark.parametrize(
-    ("shapes", "rule", "dtype"), cells(SIZES, [SGD(0.1), Adam(0.1)], [torch.float64, torch.bfloat16], n=5)
-)
-def test_allocated_bytes_match_layout(shapes: tuple, rule: SGD | Adam, dtype: torch.dtype) -> None:
-    state = ModelState(weights(shapes, dtype), rule.states, resident)
-    assert state.allocated() == state.layout.by_kind()
-    entries = sum(torch.Size(shape).numel() for shape in shapes)
-    assert state.entries == entries
-    assert state.allocated()["moments"] == len(rule.states) * entries * dtype.itemsize
-    # counted by storage: no state is a slice of a larger allocation
-    tensors = [state.gradient, *state.rule.moments.values(), *(p.data for p in state.parameters)]
-    assert sum(t.untyped_storage().nbytes() for t in tensors) == sum(state.layout.by_kind().values())
-    assert [w.data_ptr() for w in state.rule.weights] == [p.data_ptr() for p in state.parameters]
 
 
 def test_gradients_are_views_of_flat_gradient() -> None:

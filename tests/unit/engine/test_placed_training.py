@@ -38,6 +38,7 @@ from suite.schedule.zbv import ZBV
 from suite.weights.policy import Latest, Predict
 from tests.support.drawn import cells, drawn
 from tests.support.placed import PLACED, SplitStream
+from tests.support.small_engines import Batch, normal_batches
 
 SCHEDULES = PLACED | {
     "interleaved_3": Staircase(chunks=3),
@@ -74,10 +75,8 @@ def layers(*, tied: bool = False, dropout: float = 0.0) -> list[nn.Module]:
     return network
 
 
-def batches(replicas: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    data = torch.randn(BATCHES, 2, 2 * MICROBATCHES * replicas, WIDTH, generator=generator)
-    return [(inputs, targets) for inputs, targets in data]
+def batches(replicas: int) -> list[Batch]:
+    return normal_batches(BATCHES, 2 * MICROBATCHES * replicas, WIDTH, WIDTH, torch.float32)
 
 
 def engine_of(

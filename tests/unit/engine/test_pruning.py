@@ -65,11 +65,6 @@ def test_expand_is_the_inverse_of_compress(dtype: torch.dtype) -> None:
         assert int((dense != 0).sum()) == int((values != 0).sum())
 
 
-def test_indices_follow_papers_flat_view() -> None:
-    """SAMO III-B: the entries (0, 0) and (1, 1) of a 2 x 2 tensor have the indices 0 and 3."""
-    assert compress(torch.tensor([[5.0, 6.0], [7.0, 8.0]]), torch.tensor([0, 3], dtype=torch.int32)).tolist() == [5, 8]
-
-
 # -- gradients -------------------------------------------------------------------------------------------------------
 
 

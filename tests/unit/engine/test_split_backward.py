@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from suite.comm.p2p import threads
 from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, Value
@@ -35,6 +34,7 @@ from tests.support.cases import engine_of, gpt_case, odd_case
 from tests.support.drawn import drawn
 from tests.support.masked import FixedMask, random_mask
 from tests.support.refusals import refused
+from tests.support.small_engines import alone
 
 KEEP = Read(0, 0, "keep")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -83,8 +83,7 @@ TRAININGS = [*product(["mlp"], ["none", "checkpointed"]), *product(["gpt"], OPTI
 def test_training_is_bit_equal(name: str, option: str) -> None:
     case, results = CASES[name], []
     for schedule in (OneFOneB(), MessageDrivenSplit(cap=3, late=1)):  # W one microbatch after I, or at the update
-        world = threads.LoopbackWorld(threads.Hub(1), 0)
-        engine = engine_of(case, world, Grid(), optimizer=AdamW(0.01), schedule=schedule, **OPTIONS[option])
+        engine = engine_of(case, alone(), Grid(), optimizer=AdamW(0.01), schedule=schedule, **OPTIONS[option])
         owed, weight_gradients = [], engine.state.stage.weight_gradients
 
         def pay(index: int, stage: Stage = engine.state.stage, run: Any = weight_gradients) -> None:

@@ -25,6 +25,7 @@ from suite.engine.structure import flatten
 from tests.support import split_models as models
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import fault, refused
+from tests.support.small_engines import train_plainly
 
 SAMPLES, MICROBATCH, BATCHES = 8, 2, 4
 RATE = 0.03
@@ -95,12 +96,6 @@ def batch_of(case: Case, number: int) -> tuple[Any, Any]:
     return inputs, {"labels": labels} if case.named_targets else labels
 
 
-def loss_of(case: Case, model: nn.Module, batch: Any) -> torch.Tensor:
-    inputs, targets = batch
-    output = model(**inputs) if isinstance(inputs, dict) else model(inputs)
-    return case.loss(output, **targets) if case.named_targets else case.loss(output, targets)
-
-
 class Training(NamedTuple):
     """Losses, trained tensors by name, and the loss of an evaluation."""
 
@@ -115,16 +110,18 @@ def plainly(name: str) -> Training:
     case = CASES[name]
     model = model_of(case)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    losses = []
-    for number in range(BATCHES):
-        optimizer.zero_grad()
-        loss = loss_of(case, model, batch_of(case, number))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+
+    def call(inputs: Any) -> Any:
+        return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+
+    def loss(output: Any, targets: Any) -> torch.Tensor:
+        return case.loss(output, **targets) if case.named_targets else case.loss(output, targets)
+
+    losses = train_plainly(call, optimizer, [batch_of(case, number) for number in range(BATCHES)], loss)
     model.eval()
     with torch.no_grad():
-        evaluation = float(loss_of(case, model, batch_of(case, 99)))
+        inputs, targets = batch_of(case, 99)
+        evaluation = float(loss(call(inputs), targets))
     return Training(losses, {key: tensor.detach() for key, tensor in model.named_parameters()}, evaluation)
 
 
@@ -523,10 +520,3 @@ def test_inputs_with_other_names_are_refused() -> None:
     ):
         with refused(InvalidRequest, subject=subject, rule="input_names=['features', 'mask']", legal=legal):
             engine.train_batch((inputs, batch_of(case, 0)[1]))
-
-
-def test_list_of_layers_refuses_names() -> None:
-    case = Case(lambda: nn.Linear(4, 4), numbers(4), F.cross_entropy)
-    layers: Any = [nn.Linear(4, 4).double()]
-    with refused(InvalidRequest, "split_points", rule="a list of layers is split already"):
-        make_engine(case, layers, split_points=["0"])

@@ -23,6 +23,7 @@ from suite.schedule import OneFOneB
 from suite.schedule.zbv import ZBV
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
+from tests.support.small_engines import Batch, linears, normal_batches
 from tests.support.waiting import wait_until
 
 TWO, FOUR = Grid(inter=2), Grid(inter=4)
@@ -52,15 +53,8 @@ def model() -> nn.Sequential:
     return copy.deepcopy(first_model())
 
 
-def linears(count: int = 4) -> list[nn.Module]:
-    torch.manual_seed(1)
-    return [nn.Linear(6, 6).double() for _ in range(count)]
-
-
-def batches(count: int = 6) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    data = torch.randn(count, 2, 8, 6, generator=generator, dtype=torch.float64)
-    return [(inputs, targets) for inputs, targets in data]
+def batches(count: int = 6) -> list[Batch]:
+    return normal_batches(count, 8, 6, 6)
 
 
 (BATCH,) = batches(1)
@@ -100,12 +94,12 @@ def test_modes_of_the_users_modules_hold_on_every_rank(grid: Grid) -> None:
 
 def test_asynchronous_pipeline_trains_on_four_threads() -> None:
     arguments = {"optimizer": SGD(0.05, momentum=0.9), "weights": Predict(), **STREAMS}
-    replay = Replay(linears(), loss=mse_loss, microbatch=2, **arguments)
-    assert list(engine_of(linears(), **arguments).train(batches())) == list(replay.train(batches()))
+    replay = Replay(linears(6, 6, 6, 6, 6), loss=mse_loss, microbatch=2, **arguments)
+    assert list(engine_of(linears(6, 6, 6, 6, 6), **arguments).train(batches())) == list(replay.train(batches()))
 
 
 def test_interrupted_stream_trains_no_more() -> None:
-    engine = engine_of(linears(), **STREAMS)
+    engine = engine_of(linears(6, 6, 6, 6, 6), **STREAMS)
     for _ in engine.train(batches() * 10):
         break
     for call in (lambda: engine.train_batch(BATCH), lambda: list(engine.train(batches()))):
@@ -155,7 +149,7 @@ def test_errors_reach_the_user_and_refusals_leave_the_engine_usable() -> None:
     with pytest.raises(ArithmeticError, match="no such product"):
         engine_of([nn.Linear(6, 6).double(), Fails()], grid=TWO).train_batch(BATCH)
     with refused(InvalidRequest, subject="a batch of 7 samples"):
-        list(engine_of(linears(), **STREAMS).train([*batches(), SEVEN]))
+        list(engine_of(linears(6, 6, 6, 6, 6), **STREAMS).train([*batches(), SEVEN]))
     engine = engine_of(grid=TWO)
     with refused(InvalidRequest, subject="a batch of 7 samples"):
         engine.train_batch(SEVEN)
@@ -177,8 +171,8 @@ def test_checkpoint_resumes_on_threads_and_on_one_rank(tmp_path: Path) -> None:
 
 
 def test_gradients_of_all_ranks_are_in_pipeline_order() -> None:
-    one = engine_of(linears(3)).gradients(BATCH)
-    ours = engine_of(linears(3), grid=Grid(inter=3)).gradients(BATCH)
+    one = engine_of(linears(6, 6, 6, 6)).gradients(BATCH)
+    ours = engine_of(linears(6, 6, 6, 6), grid=Grid(inter=3)).gradients(BATCH)
     for gradient, expected in zip(ours, one, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
 

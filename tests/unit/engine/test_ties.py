@@ -37,6 +37,7 @@ from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask
 from tests.support.refusals import fault, refused
+from tests.support.small_engines import alone, normal_batches, train_plainly
 
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 8, 5, 4, 4
 # two layers per stage on four ranks, and one per stage where each of the four ranks holds two stages
@@ -91,9 +92,8 @@ def network(shape: str, dtype: torch.dtype = torch.float64, *, frozen: bool = Fa
 
 def batches(dtype: torch.dtype = torch.float64) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of 16 samples: one size for all grids."""
-    generator = torch.Generator().manual_seed(1)
-    data = torch.randn(BATCHES, 2, 4 * MICROBATCHES, WIDTH, generator=generator, dtype=torch.float64)
-    return [(inputs, 4 * targets) for inputs, targets in data.to(dtype)]
+    data = normal_batches(BATCHES, 4 * MICROBATCHES, WIDTH, WIDTH, dtype)
+    return [(inputs, 4 * targets) for inputs, targets in data]
 
 
 def engine_of(layers: Sequence[Layer], world: LoopbackWorld, grid: Grid, name: str, **options: Any) -> Engine:
@@ -143,15 +143,12 @@ def plain_torch(layers: list[nn.Module], clip_norm: float | None = None) -> Outc
     model, data = nn.Sequential(*layers), batches()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
-    losses = []
-    for inputs, targets in data:
-        optimizer.zero_grad()
-        loss = mse_loss(model(inputs), targets)
-        loss.backward()
+
+    def clip() -> None:
         if clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(trained, clip_norm)
-        optimizer.step()
-        losses.append(loss.item())
+
+    losses = train_plainly(model, optimizer, data, before_step=clip)
     with torch.no_grad():
         losses.append(sum(mse_loss(model(inputs), targets).item() for inputs, targets in data[:2]) / 2)
     return Outcome(losses, dict(model.named_parameters(remove_duplicate=False)))
@@ -258,7 +255,7 @@ def test_a_pruning_method_sees_each_tie_once() -> None:
     keys: list[Key] = []
     index = torch.tensor([1, 3], dtype=torch.int32)
     pruning = Pruning(Recording({(0, "weight"): index}), sparsity=0.8)
-    engine = engine_of(network("four"), LoopbackWorld(threads.Hub(1), 0), Grid(), "one_f_one_b", pruning=pruning)
+    engine = engine_of(network("four"), alone(), Grid(), "one_f_one_b", pruning=pruning)
     assert keys == [(number, "weight") for number in (0, 1, 4, 5, 6)]
     assert all((weights_of(engine)[f"{number}.weight"] != 0).sum() == 2 for number in (0, 2, 3, 7))
 

@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.optim import lr_scheduler as schedulers
 
-from baselines.pipedream import Stash
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
@@ -28,6 +27,7 @@ from suite.schedule import OneFOneB
 from suite.weights.policy import Predict
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import refused
+from tests.support.small_engines import Batch, linears, normal_batches
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 BUCKETS = {"bucket_numel": 50}
@@ -50,9 +50,8 @@ def first_model() -> nn.Sequential:
 FIRST_MODEL = first_model()  # once, as ranks that are threads share torch's generator
 
 
-def batches(count: int = 7, dtype: torch.dtype = torch.float64) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    data = torch.randn(count, 2, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return [(inputs, targets) for inputs, targets in data.to(dtype)]
+def batches(count: int = 7, dtype: torch.dtype = torch.float64) -> list[Batch]:
+    return normal_batches(count, 8, 8, 8, dtype)
 
 
 def groups(weights: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
@@ -175,7 +174,7 @@ def test_pruned_network_trains_its_groups(name: str) -> None:
 
 def of_two_stages(optimizer: Any, **more: Any) -> list[float]:
     """Losses of a stream of batches, in which graphs are in flight during each update."""
-    model = nn.Sequential(*(nn.Linear(8, 8, dtype=torch.float64) for _ in range(4)))
+    model = nn.Sequential(*linears(8, 8, 8, 8, 8))
     settings = {"grid": Grid(inter=2), "schedule": OneFOneB(), "update_interval": 1, "microbatch": 2, **more}
 
     def rank(world: Any) -> list[float]:
@@ -194,14 +193,6 @@ def test_predicted_weights_use_the_groups_and_their_rates() -> None:
     assert of_two_stages(EVERY["AdamW"], lr_scheduler=cosine, weights=Predict(), **BUCKETS) == grouped
     assert of_two_stages(partial(torch.optim.AdamW, **one_rate), weights=Predict()) == pytest.approx(ours, rel=1e-11)
     assert grouped != pytest.approx(ours, rel=1e-3)
-
-
-@pytest.mark.parametrize(("weights", "interval"), cells([None, Stash()], [1, 2], n=1))
-def test_streams_step_by_translated_rules(interval: int, weights: Any) -> None:
-    more = {"weights": weights, "update_interval": interval}
-    ours = of_two_stages(rules.SGD(1e-2, momentum=0.9), **more)
-    of_torch = of_two_stages(partial(torch.optim.SGD, lr=1e-2, momentum=0.9), **more)
-    assert of_torch == pytest.approx(ours, rel=1e-11)
 
 
 def test_rank_without_weights_takes_part() -> None:
@@ -227,15 +218,6 @@ def test_half_precision_steps_full_precision_weights() -> None:
     settings = {"optimizer": EVERY["AdamW"], "lr_scheduler": cosine, "microbatch": 2, "half": torch.bfloat16}
     losses = Engine(model, loss=mse_loss, **settings).fit(batches(dtype=torch.float32))
     assert losses == pytest.approx(plain_losses("AdamW"), rel=0.02)
-
-
-def test_scheduler_steps_once_per_update_that_is_made() -> None:
-    engine = engine_of(EVERY["AdamW"], lambda optimizer: schedulers.StepLR(optimizer, 1, gamma=0.5))
-    rates = []
-    for batch in batches(3):
-        rates.append(engine.lr)
-        engine.train_batch(batch)
-    assert rates == [1e-2, 5e-3, 2.5e-3]
 
 
 def test_factory_receives_names_of_the_whole_model() -> None:

@@ -19,10 +19,7 @@ from suite.engine.optim.optimizer import SGD
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
-
-
-def alone() -> threads.LoopbackWorld:
-    return threads.LoopbackWorld(threads.Hub(1), 0)
+from tests.support.small_engines import alone
 
 
 def engine_of(case: Case, world: threads.LoopbackWorld, grid: Grid | None = None, **more: Any) -> Engine:

@@ -20,6 +20,7 @@ from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup
 from suite.memory.layout import offloaded, resident
 from tests.support.drawn import cells
+from tests.support.small_engines import alone
 
 BIG = 2.0**53  # BIG + 1 rounds to BIG in float64, so a sum depends on its order
 SINGLE = torch.float32
@@ -80,21 +81,6 @@ def reduced(update: Update) -> list[float]:
     return update.state.gradient.tolist()
 
 
-def alone() -> threads.LoopbackWorld:
-    return threads.LoopbackWorld(threads.Hub(1), 0)
-
-
-def test_local_tie_is_summed_and_stepped() -> None:
-    gradient = [3.0, -0.25, 7.0, 4.0, 0.5]
-    first, between, last = parameter(1.0, 1.0), parameter(2.0), parameter(1.0, 1.0)
-    update = update_of(alone(), [first, between, last], gradient, ties=[(first, last)])
-    assert reduced(update) == [7.0, 0.25, 7.0, 7.0, 0.25]
-    update.state.gradient.copy_(torch.tensor(gradient))
-    list(update.run())
-    assert first.tolist() == last.tolist() == [-2.5, 0.875]
-    assert not update.state.gradient.any()
-
-
 def test_replicas_are_summed_before_tie() -> None:
     """Two replicas with both ends: (BIG + 1) + (0 - BIG) is 0; with the tie first, (BIG - BIG) + (1 + 0) would be 1."""
 
@@ -119,22 +105,13 @@ def test_ends_are_summed_in_order_of_layers() -> None:
         assert by_rank == [[0.5] * owners.count(number) for number in range(4)], owners
 
 
-def test_tie_of_two_ranks_leaves_other_weights_alone() -> None:
-    def rank(world: threads.LoopbackWorld) -> list[float]:
-        tied, gradient = parameter(0.0, 0.0), [(world.rank + 1) * part for part in (10.0, 1.0, 2.0)]
-        return reduced(update_of(world, [parameter(0.0), tied], gradient, ties=[(tied,)], owners=(0, 1)))
-
-    assert threads.run(2, rank) == [[10.0, 3.0, 6.0], [20.0, 3.0, 6.0]]
-
-
-def test_stage_without_weights_can_step() -> None:
+def test_stage_without_weights_reduces_nothing_and_steps() -> None:
     def rank(world: threads.LoopbackWorld) -> tuple[int, bool]:
         update = update_of(world, [], column=(0, 1), rule=Adam(0.1, weight_decay=0.1))
-        for _ in range(2):
-            list(update.run())
+        list(update.run())
         return update.state.rule.updates, update.reduces
 
-    assert threads.run(2, rank) == [(2, False)] * 2
+    assert threads.run(2, rank) == [(1, False)] * 2
 
 
 # -- slices of the flat order ----------------------------------------------------------------------------------------
@@ -225,24 +202,27 @@ def test_addends_of_a_sum_decide_about_overflow() -> None:
         assert threads.run(2, partial(rank, gradient=gradient, tied=tied)) == [skipped] * 2, (gradient, tied)
 
 
-@pytest.mark.parametrize("half", [None, torch.bfloat16], ids=str)
-def test_clipping_uses_global_norm_with_ties_once(half: torch.dtype | None) -> None:
+def test_clipping_uses_global_norm_with_ties_once() -> None:
     """Two stages: gradients 3 and 4 of untied weights, and 12 / 2 at each end of a tie, give the norm 13."""
-    scale = 16.0 if half else 1.0
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
         weight, tied = parameter(0.0, dtype=SINGLE), parameter(0.0, dtype=SINGLE)
-        gradient, scaler = [scale * (3.0 + world.rank), scale * 6.0], DynamicLossScaler(start=16.0) if half else None
-        settings = {"bucket_numel": 1, "buckets_per_reduction": 1, "clip_norm": 1.0, "loss_scaler": scaler}
-        places = {"ties": [(tied,)], "owners": (0, 1)}
-        update = update_of(world, [weight, tied], gradient, **places, rule=SGD(1.0), half=half, **settings)
+        gradient = [16 * (3.0 + world.rank), 16 * 6.0]
+        mixed = {"half": torch.bfloat16, "loss_scaler": DynamicLossScaler(start=16.0)}
+        settings = {
+            "bucket_numel": 1,
+            "buckets_per_reduction": 1,
+            "clip_norm": 1.0,
+            "ties": [(tied,)],
+            "owners": (0, 1),
+        }
+        update = update_of(world, [weight, tied], gradient, rule=SGD(1.0), **settings, **mixed)
         list(update.run())
         assert update.norm == pytest.approx(13.0)
         return [float(update.state.export(p)["weight"]) for p in (weight, tied)]
 
     (first, tied), (second, tied_too) = threads.run(2, rank)
-    assert tied == tied_too == pytest.approx(-12 / 13, rel=1e-6)
-    assert (first, second) == (pytest.approx(-3 / 13, rel=1e-6), pytest.approx(-4 / 13, rel=1e-6))
+    assert (first, second, tied, tied_too) == pytest.approx((-3 / 13, -4 / 13, -12 / 13, -12 / 13), rel=1e-6)
 
 
 def test_replicas_count_once_in_norm() -> None:

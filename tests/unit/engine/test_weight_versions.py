@@ -110,14 +110,3 @@ def test_kept_graph_preserves_its_weights_over_step() -> None:
         (entering,) = stage.backward(0, (torch.ones(1, 2),))
     torch.testing.assert_close(entering, before.sum(0, keepdim=True) * (1 - torch.tanh(x) ** 2))
     assert torch.equal(layer.weight, before - 2)
-
-
-def test_step_is_in_place_without_later_reads() -> None:
-    layer = nn.Linear(3, 2, bias=False)
-    store, _, _ = attached(Latest("recompute"), [layer], SGD(1.0))
-    place = layer.weight.data_ptr()
-    for op in (F0, B0, U0):
-        store.run(op)
-    assert layer.weight.data_ptr() == place
-    assert not store.stored
-    assert not store.free

@@ -110,21 +110,13 @@ def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scop
 
 def test_restored_search_continues_as_if_uninterrupted() -> None:
     masks = [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 6), (0, 1, 5, 7), (1, 2, 5, 6)]  # none is near
-
-    def new_search() -> EarlyBird:
-        return EarlyBird(1, window=3, distance=0.1, latest=6)
-
-    whole_search = new_search()
-    expected = epochs(whole_search, masks)
-    assert [one is None for one in expected] == [True] * 5 + [False]
-    for stop in range(6):
-        first, second = new_search(), new_search()
-        epochs(first, masks[:stop])
-        second.load_state_dict(first.state_dict())
-        continued = epochs(second, masks[stop:])
-        assert second.distances == whole_search.distances
-        assert [one is None for one in continued] == [one is None for one in expected[stop:]]
-        assert equal_masks(continued[-1], expected[-1])
+    whole, first, second = (EarlyBird(1, window=3, distance=0.1, latest=6) for _ in range(3))
+    expected = epochs(whole, masks)
+    epochs(first, masks[:4])
+    second.load_state_dict(first.state_dict())
+    last, ticket = epochs(second, masks[4:])
+    assert (last, second.distances) == (None, whole.distances)
+    assert equal_masks(ticket, expected[-1])
 
 
 def test_a_state_of_another_search_is_refused_before_anything_changes() -> None:

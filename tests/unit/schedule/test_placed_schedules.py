@@ -56,7 +56,7 @@ def test_orders_equal_torch(name: str, make: Callable[[int], Schedule]) -> None:
     every = [(ranks, count, chunks) for ranks in range(1, 9) for count in range(1, 25) for chunks in (2, 3, 4)]
     compared = 0
     for ranks, count, chunks in generator(name).sample(every, len(every)):
-        if compared == 12:
+        if compared == 8:
             break
         expected = torch_order(name, ranks, count, chunks)
         if expected is not None and serves(make(chunks), ranks, count):
@@ -64,7 +64,7 @@ def test_orders_equal_torch(name: str, make: Callable[[int], Schedule]) -> None:
             orders = [[str(op) for op in timeline.order(rank) if op.kind is not Kind.UPDATE] for rank in range(ranks)]
             assert orders == expected, (ranks, count, chunks)
             compared += 1
-    assert compared == 12
+    assert compared == 8
 
 
 def test_staircase_of_one_chunk_is_one_f_one_b() -> None:
@@ -118,9 +118,8 @@ def test_illegal_settings_are_refused(make: Callable[[], Schedule], key: str) ->
 
 
 def test_ops_are_counted_on_from_the_work() -> None:
-    order = [Op(1, Kind.FORWARD, 0), Op(1, Kind.FORWARD, 1), Op(1, Kind.BACKWARD, 0), Op(1, Kind.UPDATE, 0)]
-    program = fixed(order, FlushInterval(10, 2, None, 7))
-    assert [str(op) for (op,) in program] == ["1F10", "1F11", "1B10", "1U7"]
+    order = [Op(1, Kind.FORWARD, 1), Op(1, Kind.BACKWARD, 0), Op(1, Kind.UPDATE, 0)]
+    assert [str(op) for (op,) in fixed(order, FlushInterval(10, 2, None, 7))] == ["1F11", "1B10", "1U7"]
 
 
 @pytest.mark.parametrize(
