@@ -154,7 +154,7 @@ def is_group(word: str, message: str, changes: Sequence[str]) -> bool:
     return message.startswith(f"{word}; ") and changes[0].startswith(f"{key_of(word)}.")
 
 
-@pytest.mark.parametrize("command", drawn(REFUSED, n=110))
+@pytest.mark.parametrize("command", drawn(REFUSED, n=80))
 def test_wrong_command_is_refused_and_its_advice_works(command: str, mine: str) -> None:
     words, (what, legal) = words_of(command, mine), REFUSED[command]
     message = refusal(words)

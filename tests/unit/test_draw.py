@@ -35,6 +35,7 @@ REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
     (["system=pytorch", "grid.inter=3"], "system", "pytorch"),
     (["system=torch_gpipe", "schedule=message_driven"], "schedule", "suite.schedule.MessageDriven"),
     (["system=torch_gpipe", "system.schedule=Schedule1F1B"], "system.schedule", "Schedule1F1B"),
+    (["system=torch_gpipe", "system.order=null"], "system.order", None),
     (["system=naive", "draw.microbatches=3"], "draw.microbatches", "3"),
     (["system=axonn", "grid.tensor=2"], "grid.tensor", 2),
     (["system=gpipe", "weights=stash"], "update_interval", None),

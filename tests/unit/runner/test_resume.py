@@ -12,14 +12,12 @@ import pytest
 
 from suite.config.compose import composed, resolve
 from suite.config.protocols import System
-from suite.core.errors import InvalidRequest
 from suite.core.trace import Trace
 from suite.data.text import Text
 from suite.runner.ranks import resume
 from suite.runner.runs import freeze
 from suite.runner.store import key_of
 from suite.workload import Transformer
-from tests.support.refusals import refused
 
 
 class CountingSystem(System):
@@ -110,12 +108,6 @@ def test_batch_times_exclude_writing_checkpoints(tmp_path: Path, monkeypatch: py
     rank.system.save = lasting(100.0, rank.system.save)
     rank.system.train_batch = lasting(1.0, rank.system.train_batch)
     assert rank.train(5)["durations"] == [1.0] * 5
-
-
-def test_checkpoint_counts_are_positive_integers() -> None:
-    for name, value in (("every", "0"), ("every", "2.5"), ("keep", "0"), ("keep", "null")):
-        with refused(InvalidRequest, f"checkpoint.{name}", legal=f"checkpoint.{name}=1"):
-            resolve(["checkpoint.folder=somewhere", f"checkpoint.{name}={value}"])
 
 
 def test_checkpoint_folder_of_a_finished_run_is_renamed(tmp_path: Path) -> None:

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.cli.draw import draw
-from suite.config.compose import CONF, composed, groups, resolve
-from suite.core.errors import Unsupported
+from suite.config.compose import CONF, groups, resolve
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
-from suite.runner.runs import freeze
 from suite.runner.system_schedule import schedule_of
 
 
@@ -98,12 +95,3 @@ def test_deepspeed_runs_the_schedule_of_its_system() -> None:
                 assert deepspeed == [kind for kind, _ in ours]
                 for kind in kinds.values():
                     assert [index for pass_kind, index in ours if pass_kind is kind] == list(range(microbatches))
-
-
-def test_system_of_unknown_order_is_neither_drawn_nor_checked() -> None:
-    for executor in ("check", "emulated"):
-        run = freeze(composed(["system=torch_gpipe", "system.order=null", f"executor={executor}"]), "")
-        assert isinstance(run.refusal, Unsupported)
-    with pytest.raises(Unsupported) as refusal:
-        draw(["system=torch_gpipe", "system.order=null"])
-    assert refusal.value.key == "system.order"
