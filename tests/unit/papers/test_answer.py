@@ -15,7 +15,7 @@ import pytest
 
 from suite.cli.claims import main
 from suite.config.signature import check_names, check_values
-from suite.core.claim import AnswerRow, Check, Claim, Evidence
+from suite.core.claim import AnswerRow, Claim, Evidence
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric
 from suite.papers.common import claims, printed, trace
@@ -26,7 +26,6 @@ from suite.papers.common.answer import (
     Question,
     answer,
     answers_of_figure,
-    distinct_cases,
     function_of,
     metrics_of,
     range_of_setting,
@@ -55,13 +54,6 @@ def test_a_setting_goes_from_and_to() -> None:
     for value in ("0.8", "0.8..", "..0.9", 0.8):
         with refused(InvalidRequest, subject="the setting sparsity is", rule="from and to", legal="0.8..0.9"):
             range_of_setting(Question({"sparsity": value}), "sparsity")
-
-
-def test_a_question_holds_no_published_value() -> None:
-    query = Question.of(
-        claim("d", 7.0, setting={"g": 2}, points=({"p": 0.5},), expression="7", terms=("t",), check=Check.FORMULA)
-    )
-    assert query == Question({"g": 2}, ({"p": 0.5},), ("t",))
 
 
 def test_papers_hold_what_others_publish() -> None:
@@ -163,10 +155,6 @@ def test_every_row_names_a_function_that_takes_its_arguments() -> None:
             assert find_figure(row.figure)[0] == each_claim.paper, each_claim.id
 
 
-def test_equal_cases_are_listed_once() -> None:
-    assert distinct_cases([[1, 2], (1, 2), [2, 1], [1.0, 2.0]]) == [(1, 2), (2, 1)]
-
-
 def test_command_answers_a_claim_and_judges_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["answer", "samo.eq2.samo_byte*"]) == 0
     printed = capsys.readouterr().out
@@ -231,10 +219,7 @@ def test_constant_is_noted_when_it_is_read() -> None:
     assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
     assert efficiency.network == EFFICIENCY.network
     assert reads == {"efficiency.mine.products", "efficiency.mine.adapters"}
-
-
-def test_traced_efficiency_stays_traced_when_a_constant_is_replaced() -> None:
-    changed = replace(trace.trace_efficiency(EFFICIENCY), network=0.25)
+    changed = replace(efficiency, network=0.25)
     with trace.record_reads() as reads:
         assert changed.network == 0.25
     assert reads == {"efficiency.mine.network"}

@@ -21,7 +21,6 @@ from suite.papers.axonn import panels as axonn_panels
 from suite.papers.axonn import scaling as axonn_scaling
 from suite.papers.common import claims
 from suite.papers.common import cluster_runs as lab_module
-from suite.papers.common import equations as counted
 from suite.papers.common.answer import Answer, answer, answers_of_figure
 from suite.papers.common.calibrate import fit_summit
 from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
@@ -32,7 +31,6 @@ from suite.papers.public.league import constants
 from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, anchors
-from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 from tests.support.drawn import drawn
@@ -62,14 +60,6 @@ def test_what_is_counted_is_what_the_formula_says(name: str) -> None:
         first, rest = ours.values[: len(said)], ours.values[len(said) :]
         assert first == pytest.approx(said, rel=1e-12), claim
         assert rest == pytest.approx(OTHER_ORDERS.get(claim, ()), rel=1e-12), claim
-
-
-def test_a_count_is_no_formula() -> None:
-    """AxoNN's order idles longer than the formula where a backward is no whole number of forwards."""
-    assert counted.idle_time(1.5, 2.5, 4, OneFOneB()) == pytest.approx(3.0)
-    assert counted.idle_time(1.5, 2.5, 4, MessageDriven()) == pytest.approx(3.125)
-    assert counted.count_messages(counted.simulate_batch(12, 3, 24)) == 24
-    assert counted.count_forwards(counted.simulate_batch(12, 3, 24)) == 6
 
 
 @pytest.fixture

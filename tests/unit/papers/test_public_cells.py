@@ -222,12 +222,6 @@ def test_the_confusion_of_memory_counts_both_outcomes() -> None:
 # -- constants -----------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_gives_the_measured_throughput() -> None:
-    cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
-    share = calibrate.fit(cell)
-    assert calibrate.throughput(cell, share) == pytest.approx(cell.tokens_per_second, rel=1e-3)
-
-
 def test_ten_constants_each_on_the_cell_of_median_size() -> None:
     chosen = calibrate.median_cells(CELLS)
     assert len(chosen) == 10

@@ -5,7 +5,6 @@ Broken engines change the verdicts of these answers in laws/test_mutations.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +15,14 @@ import torch
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, feeds, needs
 from suite.memory import mixed
 from suite.papers.common.answer import Answer, Papers, Question, answer, answers_of_figure
 from suite.papers.samo import closed_forms, counts, figures, formulas
 from suite.papers.samo import probes as shown
 from suite.papers.samo import probes_messages as sent
 from suite.papers.samo import probes_states as bytes_of
-from suite.schedule import MessageDriven, OneFOneB
-from suite.schedule.check import check
 from suite.workload import Transformer
 from suite.workload.flops import attention
-from tests.support.drawn import drawn
 from tests.support.published_runs import lab, published
 from tests.support.refusals import refused
 
@@ -185,31 +180,7 @@ def test_communication_is_shorter_in_relation_to_itself() -> None:
     assert values[0] > ours("samo.fig8.total.gpus_512", Evidence.SIMULATED, lab()).values[0]
 
 
-# -- samo's closed forms of a pipeline, held against the checker, which runs the schedule; and
-
-ORDERS = ((MessageDriven(), 8.0, 16.0), (OneFOneB(), 8.0, 16.0), (OneFOneB(), 8.0, 20.0))
-CASES = [(*order, stages) for order in ORDERS for stages in (1, 2, 3, 5, 8)]
-
-
-@pytest.mark.parametrize(("schedule", "forward", "backward", "stages"), drawn(CASES, n=4))
-def test_bubble_is_the_idle_time_of_the_schedule(
-    schedule: MessageDriven | OneFOneB, forward: float, backward: float, stages: int
-) -> None:
-    """A message-driven order keeps it where a backward is twice a forward, as in the figure; 1F1B always does."""
-    cost = {Kind.FORWARD: forward / stages, Kind.BACKWARD: backward / stages, Kind.UPDATE: 0.0}
-    timeline = check(schedule, stages, FlushInterval(0, 11, None, 0), cost=lambda op: cost[op.kind])
-    for stage in range(stages):
-        assert timeline.idle(stage) == pytest.approx(float(closed_forms.bubble(forward, backward, stages)), abs=1e-9)
-
-
-@pytest.mark.parametrize("stages", [1, 3])
-def test_messages_are_those_that_the_ops_of_a_batch_exchange(stages: int) -> None:
-    """Counted once as sent and once as received, over all ops that the checker saw run."""
-    count, slots = Counter[int](), check(MessageDriven(), stages, FlushInterval(0, 7, None, 0)).slots
-    for op in (slot.op for slot in slots):
-        count[op.stage] += (needs(op, stages) is not None) + (feeds(op, stages) is not None)
-    for stage in range(stages):
-        assert count[stage] == 7 * closed_forms.messages_per_microbatch(stage, stages)
+# -- closed forms of a pipeline
 
 
 def test_closed_forms_by_hand() -> None:

@@ -35,6 +35,7 @@ from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Link, Machine
 from tests.support import modelled
 from tests.support.drawn import cells, drawn
+from tests.support.volumes import equal
 
 FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_small", "gnn_volumes", "gnn_table2")
 
@@ -247,9 +248,7 @@ def test_expected_volume_of_degenerate_graphs() -> None:
 
 
 def test_scaling_follows_vertices_and_entries() -> None:
-    needed = np.full((4, 4), 5)
-    np.fill_diagonal(needed, 0)
-    counted = Volumes(needed, np.full(4, 50), np.full((4, 4), 40), Placement(4))
+    counted = equal(4, 5, rows=50, entries=40)
     scaled = scale_volumes(counted, vertices=2000, entries=6400)
     assert (scaled.rows.sum(), scaled.nonzeros.sum(), scaled.needed[0, 1]) == (2000, 6400, 50)
     assert scaled.imbalance == counted.imbalance
@@ -257,18 +256,11 @@ def test_scaling_follows_vertices_and_entries() -> None:
     assert scale_volumes(empty, vertices=100, entries=7).nonzeros.sum() == 0
 
 
-def equal_parts(parts: int, cut: int, *, rows: int = 100, replication: int = 1) -> Volumes:
-    """Volumes of parts that each need `cut` rows of every other."""
-    needed = np.full((parts, parts), cut)
-    np.fill_diagonal(needed, 0)
-    return Volumes(needed, np.full(parts, rows), np.full((parts, parts), 10), Placement(parts, replication))
-
-
 def test_printed_1d_cost_is_exact_for_equal_parts() -> None:
     """Section 4.1, on nodes of one device."""
     wires = Wires(modelled.machine(devices_per_node=1, between=Link(0.25, 10.0)), modelled.efficiency(adapters=4))
     for parts, cut in ((2, 3), (5, 7), (64, 12)):
-        volumes = equal_parts(parts, cut)
+        volumes = equal(parts, cut)
         printed = bound_1d(volumes, 3, alpha=0.25, beta=4 / 10.0)
         assert wires.all_to_all(volumes, 4 * 3.0) == pytest.approx(printed, rel=1e-12)
         assert printed == pytest.approx(0.25 * (parts - 1) + (parts - 1) * cut * 3 * 0.4, rel=1e-12)
@@ -276,7 +268,7 @@ def test_printed_1d_cost_is_exact_for_equal_parts() -> None:
 
 def test_printed_15d_cost_by_hand() -> None:
     """Section 4.2 at P = 16, c = 2: four stages; the omitted all-reduce moves half the block row twice."""
-    volumes = equal_parts(8, 7, replication=2, rows=30)
+    volumes = equal(8, 7, replication=2, rows=30)
     assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
     assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
 
@@ -285,9 +277,8 @@ def test_printed_15d_cost_by_hand() -> None:
 
 
 def test_record_lists_stand_ins_and_tuned_claims() -> None:
-    executor = resolve(
-        ["executor=graph_clusters", "executor.figure=gnn_table2", "executor.counted=true"]
-    ).executor.build()
+    words = ["executor=graph_clusters", "executor.figure=gnn_table2", "executor.counted=true"]
+    executor = resolve(words).executor.build()
     executor.lab = lab()
     executor.check({})
     record = executor.run({})

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
 from suite.gnn.plan import Placement, Volumes
 from suite.simulate.full_graph import FullGraph
-from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires, messages
+from suite.simulate.network.exchange import CHAINS, FORMS, LINKS, RINGS, TREES, Wires
 from suite.simulate.network.machine import Link, Machine
 from suite.workload.gcn import GCN
 from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
+from tests.support.volumes import equal
 
 SHAPE = GCN(layers=3, width=16)
 FEATURES, CLASSES = 300, 24
@@ -28,15 +27,11 @@ WHERE = machine(peak={"float32": 1e6}, memory_bandwidth=1e4)
 REACHED = efficiency(traffic=0.5, launch=0.01)
 
 
-def volumes(parts: int = 4, replication: int = 1) -> Volumes:
-    """50 vertices and 40 entries a block; each part needs 5 rows of each other one."""
-    needed = np.full((parts, parts), 5)
-    np.fill_diagonal(needed, 0)
-    return Volumes(needed, np.full(parts, 50), np.full((parts, parts), 40), Placement(parts, replication))
+FIVE = equal(4, 5, rows=50, entries=40)  # four parts of 50 vertices, 40 entries a block
 
 
 def graph(form: str = "fused", held: Volumes | None = None, **options: Any) -> FullGraph:
-    return FullGraph(held or volumes(), SHAPE, FEATURES, CLASSES, form, **options)
+    return FullGraph(held or FIVE, SHAPE, FEATURES, CLASSES, form, **options)
 
 
 def test_an_epoch_moves_what_its_products_multiply() -> None:
@@ -49,7 +44,7 @@ def test_an_epoch_moves_what_its_products_multiply() -> None:
 
 
 def test_phases_are_the_sum_over_products() -> None:
-    one, wires = graph(held=volumes(replication=2)), Wires(WHERE, REACHED)
+    one, wires = graph(held=FIVE.on_grid(Placement(4, 2))), Wires(WHERE, REACHED)
     phases = one.seconds(WHERE, REACHED)
     assert phases.exchange == pytest.approx(sum(wires.all_to_all(one.volumes, 4 * w) for w in one.widths))
     assert phases.sums == pytest.approx(sum(wires.sum_rows(one.volumes, 4 * w) for w in one.widths))
@@ -77,7 +72,7 @@ PUBLISHED = OBLIVIOUS + 2 * 40 * 15 + 150 * 40 + 2 * 15 * 40
         (graph(published=True), PUBLISHED, 13),
         (graph("oblivious", published=True), OBLIVIOUS, 4),
         # the fullest process decides
-        (graph(held=replace(volumes(), nonzeros=volumes().nonzeros + np.diag([0, 0, 100, 0]))), ENGINE + 100 * 48, 2),
+        (graph(held=replace(FIVE, nonzeros=FIVE.nonzeros + np.diag([0, 0, 100, 0]))), ENGINE + 100 * 48, 2),
         # replicas do not share the entries of a block: one multiplies the diagonal block, the others wait
         *((graph(held=DIAGONAL.on_grid(Placement(4, c))), 160 * (8 + 40) + 50 * 40, 2) for c in (1, 2, 4)),
     ],
@@ -95,22 +90,6 @@ def test_dense_products_are_bound_by_flops_or_by_bytes() -> None:
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------
-
-
-def ring(parts: int, form: str = "fused", **options: Any) -> FullGraph:
-    """A ring of parts, each of 50 vertices and 5 rows for each neighbour."""
-    needed = np.zeros((parts, parts), int)
-    for i in range(parts):
-        needed[i, (i + 1) % parts] = needed[i, i - 1] = 5
-    blocks = 8 * needed + np.diag(np.full(parts, 200))
-    return graph(form, Volumes(needed, np.full(parts, 50), blocks, Placement(parts)), **options)
-
-
-def test_memory_grows_with_own_rows_and_halo() -> None:
-    """A process holds the same with four parts and with 64."""
-    assert ring(4).peak() == ring(64).peak()
-    for parts in (4, 64):
-        assert ring(parts, "oblivious", published=True).memory()["rows"][0] == 4 * 300 * 50
 
 
 def test_memory_by_hand() -> None:
@@ -144,14 +123,6 @@ def test_a_directed_graph_sends_other_rows_backward() -> None:
 # -- row exchange ------------------------------------------------------------------------------------------------------
 
 
-def equal(parts: int, cut: int, *, rows: int = 100, replication: int = 1, assignment: str = "paper") -> Volumes:
-    """Every part needs `cut` rows of each other one."""
-    needed = np.full((parts, parts), cut)
-    np.fill_diagonal(needed, 0)
-    blocks = np.full((parts, parts), 10)
-    return Volumes(needed, np.full(parts, rows), blocks, Placement(parts, replication, assignment))
-
-
 def flat(latency: float = 0.0) -> Machine:
     """One device a node, 10 bytes/s between any two."""
     return machine(devices_per_node=1, between=Link(latency, 10.0))
@@ -167,20 +138,6 @@ FOURS = Wires(nodes_of_four(), WIRES)
 CALLS = Wires(flat(1.0), efficiency(adapters=1, collective=0.5))
 FAST = Wires(nodes_of_four(between=Link(0.0, 10e9), within=Link(0.0, 100e9)), WIRES)  # four adapters: 40 GB/s
 LL, SIMPLE = CHAINS
-
-
-def test_messages_are_between_the_processes_that_multiply_and_that_hold() -> None:
-    volumes = equal(4, 5, replication=2)
-    size = messages(volumes, 2.0)
-    assert size.shape == (8, 8)
-    for i in range(4):
-        for q in range(4):
-            column = 0 if q < 2 else 1  # Section 4.2: runs of k / c block columns
-            for j in range(2):
-                assert size[2 * i + j, 2 * q + j] == (10.0 if i != q and j == column else 0.0)
-    assert size.sum() == 2.0 * volumes.total
-    assert (size.sum(0) == 2.0 * volumes.send).all()
-    assert (size.sum(1) == 2.0 * volumes.receive).all()
 
 
 def test_seconds_by_hand() -> None:
@@ -252,28 +209,6 @@ def test_a_tree_reduces_what_is_small() -> None:
 def test_one_process_waits_for_nobody(form: str) -> None:
     alone, wires = equal(1, 0), Wires(nodes_of_four(between=Link(1.0, 10.0)), efficiency(collective=1.0))
     assert wires.exchange(alone, 8.0, form) == wires.sum_rows(alone, 8.0) == wires.all_reduce(8.0, [0]) == 0.0
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 9),
-    st.builds(Placement, st.just(1), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["paper", "interleaved"])),
-    st.integers(0, 2**32 - 1),
-    st.sampled_from(list(FORMS)),
-)
-def test_more_rows_never_take_less(parts: int, placement: Placement, seed: int, form: str) -> None:
-    rng, rows, placement = np.random.default_rng(seed), np.full(parts, 50), replace(placement, parts=parts)
-    fewer = rng.integers(0, 20, (parts, parts))
-    more = fewer + rng.integers(0, 5, (parts, parts))
-    for needed in (fewer, more):
-        np.fill_diagonal(needed, 0)
-    few, many = (Volumes(needed, rows, needed, placement) for needed in (fewer, more))
-    slow, quick = (
-        Wires(nodes_of_four(between=Link(0.1, rate), within=Link(0.01, 100.0)), WIRES) for rate in (10.0, 20.0)
-    )
-    seconds = slow.exchange(many, 3.0, form)
-    assert 0 <= slow.exchange(few, 3.0, form) <= seconds <= slow.exchange(many, 6.0, form)
-    assert quick.exchange(many, 3.0, form) <= seconds * (1 + 1e-12)
 
 
 def test_unknown_forms_and_libraries_are_named() -> None:

@@ -21,7 +21,6 @@ from suite.simulate.network.network import (
     hierarchical_seconds,
     ring_seconds,
     ring_volume,
-    scatter_volume,
 )
 from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
@@ -78,24 +77,6 @@ def test_a_lane_carries_one_message_after_the_other() -> None:
     lane = Lane(Link(0.5, 10.0))
     sent = ((0.0, 20), (1.0, 10), (1.0, 0), (7.0, 10))  # the second waits until 2 s; at 7 s the link is free again
     assert [lane.arrival(now, size) for now, size in sent] == [2.5, 3.5, 3.5, 8.5]
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 16])
-def test_a_ring_sends_2_n_minus_1_over_n(ranks: int) -> None:
-    """Law 5. The ring is walked, an n-th of the numbers at a time: every rank ends with all sums."""
-    parts_of_rank = [[rank + 10 * part for part in range(ranks)] for rank in range(ranks)]
-    sums = [sum(parts) for parts in zip(*parts_of_rank, strict=True)]
-    sent = [0] * ranks
-    for step in range(2 * (ranks - 1)):
-        moved = [((rank - step) % ranks, parts_of_rank[rank][(rank - step) % ranks]) for rank in range(ranks)]
-        for rank, (part, value) in enumerate(moved):
-            sent[rank] += 1
-            after = parts_of_rank[(rank + 1) % ranks]
-            after[part] = after[part] + value if step < ranks - 1 else value
-    assert parts_of_rank == [sums] * ranks
-    for parts in sent:
-        assert ring_volume(5040 * ranks, ranks) == pytest.approx(5040 * parts, rel=1e-12)
-        assert 2 * scatter_volume(5040 * ranks, ranks) == pytest.approx(5040 * parts, rel=1e-12)
 
 
 def test_ring_and_hierarchical_seconds_by_hand() -> None:

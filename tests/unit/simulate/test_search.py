@@ -66,19 +66,6 @@ def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
     assert fastest.fit > 4
 
 
-@pytest.mark.parametrize(
-    ("model", "devices", "batch"),
-    drawn([("gpt3_xl", 64, 512), ("gpt3_2_7b", 64, 512), ("gpt3_6_7b", 128, 1024), ("gpt3_13b", 320, 2560)], n=1),
-)
-def test_compressed_states_are_spread_over_fewer_stages(model: str, devices: int, batch: int) -> None:
-    """SAMO IV-B, its four GPTs on Summit. 40 blocks of 13B divide into few counts of stages of the published 256."""
-    systems = (simulated(name) for name in ("axonn_no_memopt", "axonn_samo"))
-    dense, pruned = (best(plans(shape(model), each, devices, batch), SUMMIT, SAMO) for each in systems)
-    assert pruned.plan.grid.inter < dense.plan.grid.inter
-    assert pruned.seconds < dense.seconds
-    assert pruned.fit > dense.fit
-
-
 def test_among_near_equals_the_simulation_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were all plans equal on paper, the quickest of the first few would be found by simulating them."""
     monkeypatch.setattr(search, "estimate", lambda *_: 1.0)

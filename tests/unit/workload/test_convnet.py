@@ -8,8 +8,8 @@ import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
-from suite.workload.conv_spec import Branches, Convolution, Pooling, after, check_image, convolutions, counted, through
-from suite.workload.convnet import convolution, halved, linear, norm, parameters
+from suite.workload.conv_spec import Branches, Convolution, Pooling, after, check_image, counted, through
+from suite.workload.convnet import parameters
 from suite.workload.flops import forward, training
 from suite.workload.normalization import scaling
 from suite.workload.split import blocks, divide
@@ -21,19 +21,6 @@ PLAIN = Convolution(4, (3, 3), padding=(1, 1), norm=False, bias=True)
 NORMED = Convolution(4, (3, 3), padding=(1, 1))
 HALF = Pooling("max", 2, 2)
 ONE_THREE, THREE_ONE = (Branches(((Convolution(first),), (Convolution(second),))) for first, second in ((1, 3), (3, 1)))
-
-
-def test_parts_by_hand() -> None:
-    assert [convolution(3, 8, 5, bias=bias) for bias in (False, True)] == [3 * 8 * 25, 3 * 8 * 25 + 8]
-    assert (linear(4, 7), norm(6)) == (35, 12)
-    assert [halved(side) for side in (224, 7, 2, 1)] == [112, 4, 1, 1]
-    chain = (PLAIN, HALF, Convolution(6, (1, 3), padding=(0, 1)))
-    layer = counted("a", chain, (2, 8), width=4)
-    assert layer.prunable == (2 * 4 * 9, 4 * 6 * 3)
-    assert layer.parameters == 72 + 4 + 72 + 2 * 6, "a bias where it is asked for, scale and shift of a norm"
-    assert layer.flops == 2 * (72 * 64 + 72 * 16)
-    assert (layer.output, layer.weight_working) == (4 * 6 * 16, 4 * 72)
-    assert [(inputs, side) for _, (inputs, _), side in convolutions(chain, (2, 8))] == [(2, 8), (4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -118,38 +105,6 @@ def test_published_weights_and_flops(shape: Any, published: int, layers: int, mu
     assert parameters(shape) == shape.parameters == published
     assert len(shape.shapes()) == shape.layers == layers
     assert forward(shape) == pytest.approx(2 * multiply_adds, rel=1e-3)
-
-
-def test_weights_of_layers_by_hand() -> None:
-    vgg, resnet = VGG().shapes(), WideResNet().shapes()
-    straight = 64 * 128 + 128 * 128 * 9 + 128 * 256 + 64 * 256  # 64 channels to 128, 128, 256 and straight to 256
-    # of GoogLeNet 3a 192 channels become 64 + 128 + 32 + 32; of Inception 5b they become 64 + 64 + 96 + 32
-    google = 192 * 64 + 192 * 96 + 96 * 128 * 9 + 192 * 16 + 16 * 32 * 9 + 192 * 32
-    inception = 192 * 64 + 192 * 48 + 48 * 64 * 25 + 192 * 64 + (64 + 96) * 96 * 9 + 192 * 32
-    for layer, name, weights in (
-        (vgg[0], "conv 0.0", 3 * 64 * 9 + 64),
-        (vgg[-3], "linear 0", 512 * 7 * 7 * 4096 + 4096),
-        (resnet[0], "stem", 3 * 64 * 49 + 128),
-        (resnet[1], "block 0.0", straight + 2 * (128 + 128 + 256 + 256)),
-        (GoogLeNet().shapes()[1], "inception 3a", google + 2 * (64 + 96 + 128 + 16 + 32 + 32)),
-        (InceptionV3().shapes()[3], "inception 5b", inception + 2 * (64 + 48 + 64 + 64 + 96 + 96 + 32)),
-    ):
-        assert (layer.name, layer.parameters) == (name, weights)
-    assert sum(resnet[1].prunable) == straight
-    assert [GoogLeNet().shapes()[1].output, InceptionV3().shapes()[3].output] == [4 * 256 * 28**2, 4 * 256 * 35**2]
-    assert parameters(VGG()) - parameters(VGG(classes=10)) == 990 * 4097
-    # PipeOptim's authors: stages of 0.04, 1.7, 5.9 and 7.1 million
-    small = VGG(convolutions=VGG_16, dense=1, norm=True, image=32, classes=100)
-    assert small.parameters == pytest.approx(14.74e6, rel=0.005)
-    assert (small.layers, small.shapes()[-1].parameters) == (14, 513 * 100)
-
-
-def test_a_ticket_prunes_neither_biases_nor_norms() -> None:
-    biases = 2 * 64 + 2 * 128 + 4 * 256 + 8 * 512 + 2 * 4096 + 1000
-    groups = ((64, 3), (128, 4), (256, 23), (512, 3))
-    norms = sum(4 * 2 * planes * count + 2 * 4 * planes * (count + 1) for planes, count in groups)
-    for shape, kept in ((VGG(), biases), (WideResNet(), norms + 128 + 1000)):
-        assert shape.parameters - sum(sum(layer.prunable) for layer in shape.shapes()) == kept
 
 
 def test_vgg_bytes_by_hand() -> None:
