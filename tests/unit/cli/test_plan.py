@@ -140,10 +140,10 @@ def test_wrong_keys_are_refused_with_a_legal_value(capsys: pytest.CaptureFixture
 
 
 def test_a_model_that_fits_nowhere_is_refused_with_enough_devices(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["model=llama3_405b", "machine=h100", "batch=256"]
-    assert main(["plan", *words, "devices=32"]) == Exit.NOTHING
-    match = re.fullmatch(r"refused: devices=32, .*; legal: devices=(\d+)\n", capsys.readouterr().err)
+    words = ["model=llama3_70b", "machine=h100", "batch=64"]
+    assert main(["plan", *words, "devices=8"]) == Exit.NOTHING
+    match = re.fullmatch(r"refused: devices=8, .*; legal: devices=(\d+)\n", capsys.readouterr().err)
     assert match
-    base, _ = setup_of(" ".join([*words, "devices=32"]))
+    base, _ = setup_of(" ".join([*words, "devices=8"]))
     assert ranked(layouts(base, int(match[1])), 1).fit
     assert main(["plan", *words, f"devices={int(match[1]) // 2}"]) == Exit.NOTHING

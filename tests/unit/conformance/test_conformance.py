@@ -48,11 +48,7 @@ BROKEN = (
     ("order", "schedule._target_=broken.Dropped", "0U0 comes before the backward of microbatch 4"),
     ("versions", "system=pipedream weights._target_=broken.Stale", "0F1 reads version 0+0, and [1] are there"),
     ("gradients", "system._target_=broken.Scaled", "1x1: "),
-    (
-        "replay",
-        "system=pipedream system._target_=broken.Disobedient +system.supports_streaming=true",
-        "4x1: ",
-    ),
+    ("replay", "system=pipedream system._target_=broken.Disobedient +system.supports_streaming=true", "4x1: "),
     ("resume", "system._target_=broken.Forgetful +system.supports_checkpoints=true", "after resuming"),
 )
 

@@ -20,6 +20,7 @@ from tests.support.pages import Page
 
 TITLE = "Simulator against public measurements"
 RANGES = "Ranges over plausible values of unknown settings"
+MEMORY = "Memory of the fullest device"
 
 
 def built(folder: Path) -> Page:
@@ -89,10 +90,7 @@ def test_bars_dots_and_ticks_stand_at_their_errors() -> None:
     root = ElementTree.fromstring(error_bars.error_bars([error_bars.ErrorRow("a", 1, 30.0, -15.0, 50.0)], "Errors."))
     place = {each.text: float(each.get("x", "")) for each in root.findall("text")}
     [row] = root.findall("g")
-    bar, dot, null = row.find("rect"), row.find("circle"), row.find("line")
-    assert bar is not None
-    assert dot is not None
-    assert null is not None
+    [bar], [dot], [null] = (row.findall(tag) for tag in ("rect", "circle", "line"))
     x = float(bar.get("x", ""))
     ends = [x, x + float(bar.get("width", "")), float(dot.get("cx", "")), float(null.get("x1", ""))]
     middle = (place["-20 %"] + place["-10 %"]) / 2
@@ -130,7 +128,7 @@ def test_tables_hold_the_values_of_the_file() -> None:
             ["far", "3", "0 of 3", "+25.0 %", "+150.0 %", "50.0 %"],
             ["near", "5", "4 of 5", "-10.0 %", "+5.0 %", "0.4 %"],
         ],
-        "Memory of the fullest device": [
+        MEMORY: [
             ["these groups", "7", "25.0 %", "50.0 %", "–", "3 of 4", "10 of 11"],
             ["megatron_a100_recompute", "2", "37.5 %", "50.0 %", "+25.0 %", "–", "2 of 2"],
             ["near", "5", "12.5 %", "25.0 %", "-6.2 %", "–", "3 of 4"],
@@ -144,18 +142,7 @@ def test_tables_hold_the_values_of_the_file() -> None:
 def test_file_without_the_newer_parts_has_fewer_tables() -> None:
     older = replace(league_file(), ranges=(), memory=(), schedules=())
     titles = {table.title for table in league_section(older, published_errors(), has_answers=False).tables}
-    assert titles.isdisjoint({RANGES, "Memory of the fullest device", "Schedules with printed pass times"})
-
-
-def test_many_ranges_are_cut_with_a_remark() -> None:
-    groups = page_budget.GROUPS + 5
-    ranges = tuple(replace(league_file().ranges[0], group=f"g{number}") for number in range(groups))
-    memory = tuple(replace(league_file().memory[1], group=f"g{number}") for number in range(groups))
-    section = league_section(replace(league_file(), ranges=ranges, memory=memory), published_errors(), False)
-    for title in (RANGES, "Memory of the fullest device"):
-        [table] = [table for table in section.tables if table.title == title]
-        assert len(table.rows) == page_budget.GROUPS + 1, "one row is for all groups"
-        assert f"{page_budget.GROUPS} of {groups}" in table.said
+    assert titles.isdisjoint({RANGES, MEMORY, "Schedules with printed pass times"})
 
 
 def test_our_error_stands_next_to_one_on_the_same_cells() -> None:
@@ -173,10 +160,13 @@ def test_errors_no_better_than_the_null_model_are_marked() -> None:
 
 
 def test_many_groups_are_cut_with_a_remark() -> None:
-    many = tuple(replace(GROUPS[0], group=f"g{number}") for number in range(page_budget.GROUPS + 5))
-    section = section_of(*many)
-    assert len(rows_of(section)) == page_budget.GROUPS
-    cut = f"{page_budget.GROUPS} of {page_budget.GROUPS + 5}"
-    assert cut in section.picture.caption
-    assert [cut in table.said for table in section.tables if table.title.startswith("Groups")] == [True]
-    assert section.groups == len(many)
+    """In the picture and in the tables, of which those of ranges and of memory have a row more for all groups."""
+    count = page_budget.GROUPS + 5
+    file = league_file()
+    parts = {"groups": file.groups[0], "ranges": file.ranges[0], "memory": file.memory[1]}
+    many = {part: tuple(replace(row, group=f"g{n}") for n in range(count)) for part, row in parts.items()}
+    section = league_section(replace(file, **many), published_errors(), has_answers=False)
+    cut = f"{page_budget.GROUPS} of {count}"
+    assert (len(rows_of(section)), cut in section.picture.caption, section.groups) == (page_budget.GROUPS, True, count)
+    rows = {table.title.partition(",")[0]: len(table.rows) for table in section.tables if cut in table.said}
+    assert rows == {"Groups": page_budget.GROUPS, RANGES: page_budget.GROUPS + 1, MEMORY: page_budget.GROUPS + 1}

@@ -10,18 +10,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import (
-    AnswerRow,
-    Check,
-    Claim,
-    Decision,
-    Evidence,
-    Judged,
-    Scope,
-    Sensitivity,
-    Turn,
-    Verdict,
-)
+from suite.core.claim import AnswerRow, Check, Claim, Decision, Evidence, Judged, Scope, Sensitivity, Turn, Verdict
 from suite.core.record import Metric, Source
 from suite.papers.common import claims
 from suite.report.load import read_store

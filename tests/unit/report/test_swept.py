@@ -38,23 +38,13 @@ K = {
     "names": {"null": "no overlap"},
     "metric": "update_time",
 }
-PHASES = {
-    "title": "Phases",
-    "metrics": {"pipeline": "pipeline_time", "update": "update_time"},
-    "share": True,
-}
+PHASES = {"title": "Phases", "metrics": {"pipeline": "pipeline_time", "update": "update_time"}, "share": True}
 FIGURE = {"title": "Fig", "unit": "s", "x": ["1", "2"], "ours": {"axonn": [1.0, 2.0]}}
 CROWDED = "oversubscribed: 16 ranks on 2 cores, not comparable"
 
 
 def run(
-    k: Any,
-    times: Sequence[float],
-    *,
-    system: str = "axonn",
-    tag: str = "",
-    panels: Any = (K,),
-    **changes: Any,
+    k: Any, times: Sequence[float], *, system: str = "axonn", tag: str = "", panels: Any = (K,), **changes: Any
 ) -> Record:
     """A run of `optimizer.buckets_per_reduction`=k with these times of its update.
 

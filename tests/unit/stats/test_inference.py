@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from suite.regression.decide import ChangeRule, ChangeVerdict, decide_repeats
-from suite.stats.inference import (
-    cliffs_delta,
-    difference_interval,
-    estimate_effect,
-    holm,
-    log_deviation,
-    mean_interval,
-)
+from suite.stats.inference import cliffs_delta, difference_interval, estimate_effect, holm, log_deviation, mean_interval
 
 
 def test_batches_of_one_repeat_are_no_independent_evidence() -> None:
