@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from suite.comm.world import init_world
 from suite.config.locate import locate
@@ -25,7 +26,7 @@ from tests.support.curves import batch, curve
 torch.set_num_threads(1)
 
 
-def counting(passes: Counter[str]) -> None:
+def counting(passes: Counter[str]) -> RemovableHandle:
     """Every forward pass of a layer of the model into `passes`, a split block's as a block's."""
 
     def begin(module: nn.Module, inputs: Any) -> None:
@@ -33,7 +34,7 @@ def counting(passes: Counter[str]) -> None:
         if kind.__module__ in ("suite.models.gpt", "baselines.tensor_parallel"):
             passes[kind.__name__] += 1
 
-    nn.modules.module.register_module_forward_pre_hook(begin)
+    return nn.modules.module.register_module_forward_pre_hook(begin)
 
 
 def unrounded(system: Any) -> bool:
@@ -50,7 +51,7 @@ def unrounded(system: Any) -> bool:
 def main(batches: int, configs: list[RunConfig]) -> None:
     world = init_world()
     passes: Counter[str] = Counter()
-    counting(passes)
+    handle = counting(passes)
     for config in configs:
         kind = locate(config.system.target)
         kind.probe(config)
@@ -68,6 +69,7 @@ def main(batches: int, configs: list[RunConfig]) -> None:
         assert dist.is_initialized() == (world.size > 1), "a group of one's own is ended"
         if world.rank == 0:
             print(json.dumps(every), flush=True)
+    handle.remove()
     world.close()
 
 

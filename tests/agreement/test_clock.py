@@ -145,7 +145,7 @@ def real_batches(folder: Path, system: str) -> list[Batch]:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("system", drawn((*SYSTEMS, *FURTHER), n=2))
+@pytest.mark.parametrize("system", drawn((*SYSTEMS, *FURTHER), n=1))
 def test_a_real_run_is_simulated_from_its_own_op_times(system: str, tmp_path: Path) -> None:
     """Within 10 %; orders and bytes exactly, in every batch of every try."""
     needs("mpiexec")

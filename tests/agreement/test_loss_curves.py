@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import pytest
 
-from baselines.pytorch import PyTorch
 from suite.comm.p2p import threads
-from suite.config.compose import resolve
-from suite.config.run import RunConfig
-from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
+from tests.support.curves import batch, config_of, one_process
 from tests.support.drawn import cells
 
 BATCHES = 50
@@ -28,33 +22,16 @@ EVERYTHING = (
 SPREAD = 2e-3
 
 
-@cache
-def text() -> Any:
-    return resolve(["data.source.limit_bytes=1000000"]).data.source.build()
-
-
-def batch(config: RunConfig, number: int) -> Any:
-    sequence = config.model.shape.arguments["sequence"]
-    return batch_at(text().train, number, batch=config.batch.size, sequence=sequence, seed=0)
-
-
-@cache
-def one_process(batches: int) -> list[float]:
-    config = resolve(["system=pytorch"])
-    system = PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config)
-    return [system.train_batch(batch(config, number)) for number in range(batches)]
-
-
 GRIDS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize(("system", "grid"), cells(["axonn", "gpipe"], GRIDS, n=2), ids=str)
+@pytest.mark.parametrize(("system", "grid"), cells(["axonn", "gpipe"], GRIDS, n=1), ids=str)
 @pytest.mark.parametrize("batches", [FEW, pytest.param(BATCHES, marks=pytest.mark.exhaustive)])
 def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int], batches: int) -> None:
     inter, data = grid
     more = EVERYTHING if system == "axonn" else ()
     losses = trained(f"system={system}", f"grid.inter={inter}", f"grid.data={data}", *more, batches=batches)
-    worst = apart(losses, one_process(batches))
+    worst = apart(losses, one_process(batches)["losses"])
     assert worst <= TOLERANCE, f"{worst:.2e}"
     assert losses[-1] < losses[0] - 0.5, "it learns"
 
@@ -67,7 +44,7 @@ def test_in_bfloat16_grids_differ_by_the_order_of_sums_alone(batches: int, stage
     def losses_of(*overrides: str) -> list[float]:
         return trained("precision=bf16", *overrides, *EVERYTHING, batches=batches)
 
-    one, right = losses_of(), one_process(batches)
+    one, right = losses_of(), one_process(batches)["losses"]
     for inter in stages:
         assert losses_of(f"grid.inter={inter}") == pytest.approx(one, rel=1e-12)
     two = losses_of("grid.data=2")
@@ -81,7 +58,7 @@ def apart(losses: list[float], others: list[float]) -> float:
 
 
 def trained(*overrides: str, batches: int = BATCHES) -> list[float]:
-    config = resolve(list(overrides))
+    config = config_of(overrides)
 
     def rank(world: threads.LoopbackWorld) -> list[float]:
         engine = EngineSystem(world=world, config=config)

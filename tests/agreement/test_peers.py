@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch.distributed as dist
 
 from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
-from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import SplitBlock
 from baselines.torch_pipelining import TorchPipelining
 from suite.cli.run import run
@@ -24,10 +22,11 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
 from suite.models.gpt import TransformerBlock
-from tests.support.curves import config_of, curve
+from tests.support.curves import config_of, one_process
 from tests.support.drawn import few
 from tests.support.ranks import run_ranks
 from tests.support.refusals import refused
+from tests.support.short import short
 from tests.support.tools import needs
 
 BATCHES = 6
@@ -36,12 +35,6 @@ TOLERANCE = 1e-5
 HALF_TOLERANCE = 5e-4  # sums in half precision round by their order; measured are 2e-4
 PROGRAM = Path(__file__).with_name("program_peers.py")
 WARMUP = ["optimizer.lr={_target_: suite.engine.optim.lr_schedule.WarmupCosine, lr: 0.002, total: 8, warmup: 3}"]
-
-
-@cache
-def one_process(batches: int, *overrides: str) -> dict[str, Any]:
-    config = config_of(["system=pytorch", *overrides])
-    return curve(PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config), config, batches)
 
 
 def apart(a: float, b: float) -> float:
@@ -183,18 +176,11 @@ def check_memory(config: RunConfig, ranks: list[dict[str, int]]) -> None:
 
 
 @pytest.mark.ranks
-@pytest.mark.slow("two ranks that import DeepSpeed")
-def test_a_run_leaves_a_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grid", [[], pytest.param(["grid.inter=2"], marks=pytest.mark.exhaustive)], ids=str)
+def test_a_run_leaves_a_record(grid: list[str], tmp_path: Path) -> None:
     needs("mpiexec")
     needs("deepspeed")
-    short = [
-        "measure.discard_first=0",
-        "measure.rounds=1",
-        "measure.batches=1",
-        "measure.eval_batches=1",
-        "batch.size=8",
-    ]
-    (record,) = run([*short, "system=deepspeed_3d", "grid.inter=2", f"reports={tmp_path}"])
+    (record,) = run([*short(rounds=1), SMALL, "system=deepspeed_3d", *grid, f"reports={tmp_path}"])
     assert record.outcome is Outcome.OK, record.reason
     assert len(record.metrics["batch_time"].values) == 1
     assert record.trace is None

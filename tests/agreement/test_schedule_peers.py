@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from baselines.pytorch import PyTorch
 from baselines.torch_pipelining import TorchPipelining
-from suite.comm.p2p import threads
 from suite.core.errors import Unsupported
 from suite.core.protocols import Ready
-from tests.support.curves import config_of, curve
+from tests.support.curves import config_of, one_process
 from tests.support.drawn import drawn, few
-from tests.support.ranks import run_ranks
+from tests.support.persistent_ranks import run_persistent
 from tests.support.tools import needs
 
 BATCHES = 4
@@ -31,12 +27,6 @@ Run = tuple[tuple[str, ...], tuple[str, ...]]
 """Overrides of the grid and the system, and overrides that hold for the reference too."""
 
 
-@cache
-def one_process(*overrides: str) -> dict[str, Any]:
-    config = config_of(["system=pytorch", *overrides])
-    return curve(PyTorch(world=threads.LoopbackWorld(threads.Hub(1), 0), config=config), config, BATCHES)
-
-
 def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
     """Train each schedule with PyTorch and with the engine, and compare losses with those of one process."""
     needs("mpiexec")
@@ -48,9 +38,9 @@ def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
     ]
     configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]
     (folder / "configs.json").write_text(json.dumps([config.plain() for config in configs]))
-    out = run_ranks(ranks, PROGRAM, str(BATCHES), str(folder / "configs.json"), deadline=300)
+    out = run_persistent(ranks, PROGRAM, str(BATCHES), str(folder / "configs.json"), deadline=300)
     for (label, _, _, more), config, line in zip(systems, configs, out.splitlines(), strict=True):
-        by_rank, expected = json.loads(line), one_process(*MODEL, *more)
+        by_rank, expected = json.loads(line), one_process(BATCHES, *MODEL, *more)
         own = config.system.on_engine
         assert all(one["losses"] == by_rank[0]["losses"] for one in by_rank), label
         tolerance = HALF_TOLERANCE if config.precision.half else TOLERANCE

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 
 import suite
 from suite.core.grid import Grid
-from suite.engine.replay import Replay
 from tests.support.drawn import cells, drawn
 from tests.support.ranks import ROOT
 from tests.support.scripts import example
@@ -25,6 +24,7 @@ from tests.support.scripts import example
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
 MOST_CHANGED_LINES = 15
+STEPS = 20  # twice the updates of the warm-up
 
 
 def plain_losses(
@@ -49,7 +49,7 @@ def plain_losses(
 
 @cache
 def plain_gpt(dtype: torch.dtype, folder: Path) -> tuple[list[float], float, bytes]:
-    return example("plain_gpt").main(dtype=dtype, folder=folder)
+    return example("plain_gpt").main(STEPS, dtype, folder)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("dtype", "grid"), cells(TOLERANCE, GRIDS, n=1), ids=str)
 def test_gpt_equals_plain_pytorch(dtype: torch.dtype, grid: Grid, scratch: Path, tmp_path: Path) -> None:
     expected, validation, text = plain_gpt(dtype, scratch / str(dtype))
-    losses, ours, written = example("train_gpt").main(dtype=dtype, folder=tmp_path / "ours", grid=grid)
-    assert len(losses) == 60
+    losses, ours, written = example("train_gpt").main(STEPS, dtype, tmp_path / "ours", grid)
+    assert len(losses) == STEPS
     assert losses == pytest.approx(expected, rel=TOLERANCE[dtype])
     assert ours == pytest.approx(validation, rel=TOLERANCE[dtype])
     assert written == text
@@ -70,8 +70,8 @@ def test_gpt_equals_plain_pytorch(dtype: torch.dtype, grid: Grid, scratch: Path,
 def test_gpt_resumes_on_another_grid(scratch: Path, tmp_path: Path) -> None:
     expected, _, _ = plain_gpt(torch.float64, scratch / str(torch.float64))
     train = example("train_gpt").main
-    first, _, _ = train(steps=30, dtype=torch.float64, folder=tmp_path / "ours", grid=Grid(inter=2))
-    rest, _, _ = train(dtype=torch.float64, folder=tmp_path / "ours", grid=Grid(data=2))
+    first, _, _ = train(STEPS // 2, torch.float64, tmp_path / "ours", Grid(inter=2))
+    rest, _, _ = train(STEPS, torch.float64, tmp_path / "ours", Grid(data=2))
     assert first + rest == pytest.approx(expected, rel=1e-11)
 
 
@@ -122,18 +122,11 @@ def test_gpt2_of_hugging_face_equals_plain_pytorch(dtype: torch.dtype, grid: Gri
     pytest.importorskip("transformers")
     gpt2 = example("finetune_gpt2")
     model = gpt2.make_model("sdpa").to(dtype)  # with the mask that Hugging Face makes
-    batches = map(gpt2.batch_of, range(60))
+    batches = map(gpt2.batch_of, range(STEPS))
     expected = plain_losses(model, gpt2.loss_of, batches, gpt2.make_optimizer(model))
-    losses, _, trained = gpt2.main(dtype=dtype, grid=grid)
+    losses, _, trained = gpt2.main(STEPS, dtype, grid)
     assert losses == pytest.approx(expected, rel=TOLERANCE[dtype])
     assert trained.lm_head.weight is trained.transformer.wte.weight
-
-
-def test_pipeoptim_on_threads_equals_its_replay() -> None:
-    pipeoptim = example("pipeoptim_threads")
-    losses = pipeoptim.main()
-    assert len(losses) == 60
-    assert losses == pipeoptim.main(Replay)
 
 
 @pytest.mark.parametrize("grid", drawn(GRIDS, n=1), ids=str)

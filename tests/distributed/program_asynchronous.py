@@ -11,17 +11,15 @@ from typing import Any
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
-from suite.comm.collective.process_group import TorchWorld
-from suite.comm.rendezvous.launcher_env import launch_info
-from suite.comm.world import connect_ranks, init_world
+from suite.comm.p2p.message import EAGER_BYTES
 from suite.conformance.replays import compare_with_replay
 from suite.core.grid import Grid
-from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.process_setup import prepare
 from suite.engine.replay import Replay
 from suite.weights.policy import Predict
+from tests.distributed.program_laws import world_of
 from tests.support.cases import all_cases, gpt_case
 from tests.support.reference import SEED
 
@@ -36,18 +34,9 @@ SYSTEMS: list[tuple[Any, Any]] = [
 ]
 
 
-def world_of(transport: str) -> World:
-    """World of a transport; `ordered` is NCCL's channels and static order, on gloo."""
-    return (
-        TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=16384)
-        if transport == "ordered"
-        else init_world(transport=transport)
-    )
-
-
 def main(transport: str, every: int) -> None:
     prepare(1)
-    world = world_of(transport)
+    world = world_of(transport, "any", EAGER_BYTES)
     grids = [Grid(inter=2)] if world.size == 2 else [Grid(inter=4), Grid(inter=2, data=2)]
     compared = 0
     for number, grid in enumerate(grids):

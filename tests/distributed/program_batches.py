@@ -18,12 +18,11 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from suite import SGD, Engine, Grid
-from suite.comm.collective.process_group import TorchWorld
-from suite.comm.rendezvous.launcher_env import launch_info
-from suite.comm.world import connect_ranks, init_world
+from suite.comm.p2p.message import EAGER_BYTES
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import World
 from suite.engine.process_setup import prepare
+from tests.distributed.program_laws import world_of
 
 EPOCHS = 2
 
@@ -101,12 +100,7 @@ def errors(world: World, grid: Grid) -> dict[str, str]:
 
 def main(transport: str) -> None:
     prepare(1)
-    ordered = transport == "ordered"
-    world = (
-        TorchWorld(launch_info(), connect_ranks(launch_info()), transport="nccl", eager_bytes=16384)
-        if ordered
-        else init_world(transport=transport)
-    )
+    world = world_of(transport, "any", EAGER_BYTES)
     report: dict[str, Any] = {"plain": plain()}
     for grid in grids(world.size):
         report[str(grid)] = {

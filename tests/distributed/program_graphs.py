@@ -5,6 +5,8 @@ Bytes are counted at the calls of torch.distributed, independently of the exchan
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,8 @@ torch.set_num_threads(1)
 counted = [0]  # bytes sent by this rank
 
 
-def count_sent_bytes() -> None:
+@contextmanager
+def count_sent_bytes() -> Iterator[None]:
     """Patch torch.distributed to add the bytes that this rank sends to `counted`."""
     all_to_all, broadcast, batch = dist.all_to_all_single, dist.broadcast, dist.batch_isend_irecv
 
@@ -44,6 +47,8 @@ def count_sent_bytes() -> None:
 
     dist.all_to_all_single, dist.broadcast = counting_all_to_all, counting_broadcast
     dist.batch_isend_irecv = counting_batch
+    yield
+    dist.all_to_all_single, dist.broadcast, dist.batch_isend_irecv = all_to_all, broadcast, batch
 
 
 def check_epoch(world: World, placement: Placement, exchange: str) -> None:
@@ -78,13 +83,13 @@ def check_epoch(world: World, placement: Placement, exchange: str) -> None:
 
 def main() -> None:
     world = init_world()
-    count_sent_bytes()
     checked = 0
-    for replication in range(1, world.size + 1):
-        if world.size % replication == 0:
-            for exchange in EXCHANGES:
-                check_epoch(world, Placement.of(world.size, replication), exchange)
-                checked += 1
+    with count_sent_bytes():
+        for replication in range(1, world.size + 1):
+            if world.size % replication == 0:
+                for exchange in EXCHANGES:
+                    check_epoch(world, Placement.of(world.size, replication), exchange)
+                    checked += 1
     world.close()
     if world.rank == 0:
         print(f"{checked} epochs")

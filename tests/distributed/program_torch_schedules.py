@@ -1,6 +1,6 @@
 """Train with torch's pipeline runtime in the orders of schedule files of this suite.
 
-    torchrun --nproc-per-node 2 program_torch_schedules.py FOLDER zbv compute_only zb_h1 compute_comms
+    mpiexec -n 2 python -m mpi4py program_torch_schedules.py FOLDER zbv compute_only zb_h1 compute_comms
 
 Rank 0 prints a line per schedule. A rank raises an AssertionError where a loss or a weight differs from one process.
 """
@@ -17,7 +17,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from torch.nn.functional import mse_loss
 
-from suite.comm.rendezvous.rank_rendezvous import use_loopback_interface
+from suite.comm.world import init_world
 from suite.config.compose import resolve
 from suite.core.op import FlushInterval
 from suite.schedule.check import check
@@ -81,9 +81,8 @@ def train(path: Path, form: str, microbatches: int) -> None:
 
 def main(folder: Path, requests: list[str]) -> None:
     torch.set_num_threads(1)
-    use_loopback_interface()
-    dist.init_process_group("gloo")
-    ranks = dist.get_world_size()
+    world = init_world(transport="gloo")
+    ranks = world.size
     microbatches = 2 * ranks + 1
     for name, form in zip(requests[::2], requests[1::2], strict=True):
         path = folder / f"{name}_{form}.csv"
@@ -97,7 +96,7 @@ def main(folder: Path, requests: list[str]) -> None:
         dist.barrier()
         if dist.get_rank() == 0:
             print(f"{name} {form} trained", flush=True)
-    dist.destroy_process_group()
+    world.close()
 
 
 if __name__ == "__main__":

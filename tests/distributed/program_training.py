@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from suite.comm.world import init_world
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from tests.support.scripts import example
@@ -45,6 +46,7 @@ def main(folder: Path) -> None:
                 torch.testing.assert_close(other.eval()(train.batch_of(9)[0]), outputs, rtol=1e-11, atol=1e-11)
         engine.close()
         print(f"{grid}: equal")
+    init_world().close()  # the engines share it
 
 
 if __name__ == "__main__":

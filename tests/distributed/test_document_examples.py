@@ -7,20 +7,24 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from suite.cli.run import run
+from baselines.pytorch import PyTorch
 from suite.core.members import missing_members
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import rank_environment
 from suite.schedule.check import check
+from tests.support.curves import losses_of
 from tests.support.drawn import cells, few
 from tests.support.ranks import ROOT
 from tests.support.scripts import load_script
+from tests.support.short import short
 from tests.support.tools import needs
 
 EXTENDING = (ROOT / "docs/extending.md").read_text()
@@ -42,24 +46,20 @@ def example() -> str:
 LAUNCHES = re.findall(r"^    ((?:mpiexec|torchrun) .*?)(?: +#.*)?$", section("Train your own layers"), flags=re.M)
 
 
-@pytest.fixture(scope="module")
-def one_process(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Losses of the example on a grid of one rank."""
-    alone = tmp_path_factory.mktemp("alone") / "alone.py"
-    alone.write_text(example().replace("Grid(inter=2)", "Grid()"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(alone)], capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stderr
-    losses = sorted(map(float, done.stdout.split()))
-    assert len(losses) == 3
-    return losses
+def printed_by(code: str, folder: Path) -> list[str]:
+    """Words that a program prints which runs in this process."""
+    program = folder / "alone.py"
+    program.write_text(code)
+    with redirect_stdout(StringIO()) as said:
+        load_script(program)
+    return said.getvalue().split()
 
 
 @pytest.mark.parametrize(("launcher", "times"), cells(["mpiexec", "torchrun"], [1, 4], n=0, always=[(TODAY, 1)]))
-def test_readme_example_losses_match_on_two_ranks(
-    launcher: str, times: int, one_process: list[float], tmp_path: Path
-) -> None:
+def test_readme_example_losses_match_on_two_ranks(launcher: str, times: int, tmp_path: Path) -> None:
     """Run each command as printed, with the example as printed; each exits with status 0."""
+    one_process = sorted(map(float, printed_by(example().replace("Grid(inter=2)", "Grid()"), tmp_path)))
+    assert len(one_process) == 3
     (command,) = [line for line in LAUNCHES if line.startswith(launcher)]
     needs("mpiexec")
     (tmp_path / "train.py").write_text(example())
@@ -79,16 +79,12 @@ def test_documented_pruning_example_runs(tmp_path: Path) -> None:
     """The section's lines follow the lines that make the layers."""
     (pruned,) = re.findall(r"```python\n(.*?)```", SAMO, flags=re.S)
     setup = example().partition("engine = ")[0]
-    program = tmp_path / "prune.py"
-    program.write_text(
-        f"{setup}{pruned}\nprint(*engine.train(batches))\nprint(engine.state.model_states.layout.bytes())\n"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
-    assert len(done.stdout.split()) == 4, done.stderr
+    more = "print(*engine.train(batches))\nprint(engine.state.model_states.layout.bytes())\n"
+    printed = printed_by(f"{setup}{pruned}\n{more}", tmp_path)
+    assert len(printed) == 4
     whole, pruned_weights = 64 + 64 + 4, (8 * 64, 64 * 64, 64 * 4)
     kept_entries = sum(round(0.2 * entries) for entries in pruned_weights)
-    assert int(done.stdout.split()[-1]) == 24 * kept_entries + 2 * sum(pruned_weights) + 20 * whole
+    assert int(printed[-1]) == 24 * kept_entries + 2 * sum(pruned_weights) + 20 * whole
 
 
 def test_documented_drawing_matches_command_output() -> None:
@@ -109,13 +105,7 @@ COMMANDS = re.findall(r"^    (suite .*)$", OWN, flags=re.M)
 MORE = section("Add a model, a machine, an experiment")
 MORE_FILES = dict(re.findall(NAMED, MORE, flags=re.S))
 MORE_COMMANDS = re.findall(r"^    (suite .*)$", MORE, flags=re.M)
-SHORT = [
-    "measure.warm_up=1",
-    "measure.discard_first=0",
-    "measure.rounds=2",
-    "measure.batches=2",
-    "measure.eval_batches=1",
-]
+SHORT = short(batches=2)
 
 
 @pytest.fixture
@@ -131,6 +121,37 @@ def run_command(command: str, folder: Path, *more: str) -> subprocess.CompletedP
     line = [sys.executable, "-m", *shlex.split(command), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+PRINTED_LAWS = re.findall(r"^    (law .*)$", OWN, flags=re.M)
+FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks", "resume", "mpi", "killed"}
+
+
+def without_seconds(line: str) -> str:
+    """A printed line without its duration."""
+    return re.sub(r" +\d+\.\d s", " s", line)
+
+
+@pytest.mark.slow("four laws of a system, two on real ranks")
+@pytest.mark.parametrize("laws", [FEW, pytest.param(FEW | RANKS, marks=pytest.mark.exhaustive)], ids=["few", "all"])
+def test_documented_system_keeps_every_law(laws: set[str], folder: Path) -> None:
+    needs("mpiexec")
+    selection = ["--laws", ",".join(sorted(laws))] if laws == FEW else []
+    process = run_command("suite conformance system=waves launch.python_path=[mine]", folder, *selection)
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = process.stdout.splitlines()
+    assert lines[0] == "waves: GPipe in waves of a few microbatches"
+    assert "schedule  waves.Waves(wave=2); a flush, one update per batch" in lines
+    kept_laws = {line[8:18].strip() for line in lines if "  kept  " in line}
+    assert kept_laws == laws
+    rest = "" if laws == FEW else "4 do not apply, "
+    assert lines[-1].startswith(f"waves: {len(laws)} laws kept, {rest}")
+    printed = {(text := without_seconds(line))[8:18].strip(): text for line in lines if line.startswith("law ")}
+    documented = {(text := without_seconds(line))[8:18].strip(): text for line in PRINTED_LAWS}
+    assert len(documented) == 3
+    for law in documented.keys() & laws:  # "..." in the document stands for omitted words
+        assert all(part in printed[law] for part in documented[law].split("...")), printed[law]
+    assert not list(folder.glob("reports*")), "no reports are left"
 
 
 def test_documented_system_runs_in_simulator(folder: Path) -> None:
@@ -155,10 +176,9 @@ def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
     mine = Record.read(file)
     assert (mine.outcome, mine.system, mine.label) == (Outcome.OK, "waves", "waves 2x1 schedule.wave=4 batch.size=20")
     assert mine.config["schedule"] == {"_target_": "waves.Waves", "wave": 4}
-    (plain,) = run(["system=pytorch", *batch, f"reports={folder / 'plain'}"])
-    assert len(mine.series["loss"]) >= 5
-    assert mine.series["loss"] == pytest.approx(plain.series["loss"], rel=1e-5)
-    assert mine.series["validation_loss"] == pytest.approx(plain.series["validation_loss"], rel=1e-5)
+    count = len(mine.series["loss"])
+    assert count >= 5
+    assert mine.series["loss"] == pytest.approx(losses_of(PyTorch, ["system=pytorch", *batch], count), rel=1e-5)
     assert mine.series["loss"][-1] < mine.series["loss"][0]
 
 

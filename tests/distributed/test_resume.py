@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from suite.cli.run import run
-from suite.comm.p2p import threads
-from suite.config.compose import resolve
 from suite.core.record import Outcome
-from suite.data.text import batch_at
 from suite.engine.system import EngineSystem
+from tests.support.curves import losses_of
 from tests.support.persistent_ranks import run_persistent
-
-PLUGINS = Path(__file__).parents[1] / "plugins"
+from tests.support.short import faulty, short
 
 
 def test_two_ranks_resume_bit_identically(tmp_path: Path) -> None:
@@ -21,40 +18,13 @@ def test_two_ranks_resume_bit_identically(tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 4
 
 
-def losses_of(command: list[str], batches: int) -> list[float]:
-    """Record of an uninterrupted run, trained here."""
-    config = resolve(command)
-    system = EngineSystem(threads.LoopbackWorld(threads.Hub(1), 0), config)
-    text, size, sequence = (
-        config.data.source.build(),
-        config.batch.size,
-        config.model.shape.arguments["sequence"],
-    )
-    return [
-        system.train_batch(batch_at(text.train, number, batch=size, sequence=sequence, seed=config.seed))
-        for number in range(batches)
-    ]
-
-
 def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
     """A rank is killed in its third batch; the second process trains the remaining batch and the memory batch."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
     small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
-    small += [
-        "measure.warm_up=1",
-        "measure.discard_first=0",
-        "measure.rounds=2",
-        "measure.batches=1",
-        "measure.eval_batches=1",
-    ]
+    small += short()
     command = [*small, f"reports={reports}", f"checkpoint.folder={folder}", "checkpoint.every=1", "rerun=failed"]
-    command += [
-        "system._target_=faulty.Faulty",
-        "system.name=faulty",
-        "+system.fault=kill",
-        "+system.supports_checkpoints=true",
-    ]
-    command += [f"launch.python_path=[{PLUGINS}]"]
+    command += [*faulty("kill"), "+system.supports_checkpoints=true"]
     (killed,) = run(command)
     assert killed.outcome is Outcome.LOST_RANK, killed.reason
     (run_folder,) = folder.iterdir()
@@ -64,7 +34,7 @@ def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
     assert record.outcome is Outcome.OK, record.reason
     assert record.key == killed.key
     assert record.notes[-1].startswith("resumed after batch 2")
-    assert record.series["loss"] == losses_of(small, 4)
+    assert record.series["loss"] == losses_of(EngineSystem, small, 4)
     assert record.series["loss"][:2] == killed.series["loss"]
     times = record.metrics["batch_time"].values
     assert times[:1] == killed.metrics["batch_time"].values

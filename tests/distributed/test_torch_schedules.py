@@ -11,13 +11,12 @@ from suite.config.compose import groups
 from suite.conformance.outcomes import check_losses
 from suite.schedule.torch_csv import FORMATS
 from tests.support.drawn import few
-from tests.support.ranks import run_ranks
+from tests.support.persistent_ranks import run_persistent
 
 PROGRAM = Path(__file__).with_name("program_torch_schedules.py")
 EVERY = [(name, form) for name in groups()["schedule"] if name != "torch_csv" for form in FORMATS]
 
 
-@pytest.mark.slow("two ranks of torch.distributed")
 @pytest.mark.parametrize(
     ("ranks", "requests"),
     [
@@ -29,7 +28,7 @@ EVERY = [(name, form) for name in groups()["schedule"] if name != "torch_csv" fo
 )
 def test_torch_trains_in_the_orders_of_our_files(ranks: int, requests: list[tuple[str, str]], tmp_path: Path) -> None:
     words = [word for request in requests for word in request]
-    out = run_ranks(ranks, PROGRAM, str(tmp_path), *words, launcher="torchrun", deadline=120)
+    out = run_persistent(ranks, PROGRAM, str(tmp_path), *words)
     assert out.split("\n")[:-1] == [f"{name} {form} trained" for name, form in requests]
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.persistent_ranks import run_persistent
 from tests.support.ranks import run_ranks
 
 PROGRAM = Path(__file__).with_name("program_training.py")
 
 
 def test_split_model_trains_and_gathers_over_mpi(tmp_path: Path) -> None:
-    assert run_ranks(2, PROGRAM, str(tmp_path)).count("equal") == 4
+    assert run_persistent(2, PROGRAM, str(tmp_path)).count("equal") == 4
 
 
 @pytest.mark.exhaustive

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from suite.cli.tune import main
 from suite.core.record import Outcome, Record
 from suite.runner.runs import expand
+from tests.support.processes import processes_of
 from tests.support.tools import needs
 from tests.support.waiting import patience, wait_until
 
@@ -66,7 +66,7 @@ def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) ->
 
     def ranks_are_up() -> bool:
         assert process.poll() is None
-        return len(command_processes(tmp_path)) >= 3  # the command itself, and ranks
+        return len(processes_of(tmp_path)) >= 3  # the command itself, and ranks
 
     wait_until(ranks_are_up, 60)
     process.send_signal(signal.SIGINT)
@@ -76,9 +76,5 @@ def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) ->
     assert "Traceback" not in errors
     records = [Record.read(file) for file in (tmp_path / "records").iterdir()]
     assert [(record.outcome, record.reason) for record in records] == [(Outcome.CANCELLED, "interrupted by SIGINT")] * 2
-    assert not command_processes(tmp_path)
+    assert not processes_of(tmp_path)
     assert not list(tmp_path.rglob("*.partial"))
-
-
-def command_processes(folder: Path) -> list[psutil.Process]:
-    return [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]

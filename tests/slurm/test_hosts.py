@@ -12,13 +12,11 @@ import pytest
 from suite.cli.run import run
 from suite.config.compose import register
 from suite.core.record import Outcome, Record
+from tests.support.short import faulty, short
 from tests.support.slurm_cluster import Cluster, cluster, two_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = [
-    *("measure.rounds=1", "measure.batches=2", "measure.warm_up=1", "measure.discard_first=0"),
-    *("measure.eval_batches=2", "launch.grace=30"),
-]
+SHORT = [*short(rounds=1, batches=2, evaluated=2), "launch.grace=30"]
 GRID = ["grid.inter=2", "grid.data=2"]
 TWO_NODES = ["launch.launcher=srun", "launch.nodes=2"]
 
@@ -60,9 +58,8 @@ def test_two_hosts_train_bit_identically_to_one(
 
 @pytest.mark.exhaustive
 def test_hanging_rank_on_another_host_reports_its_stack(hosts: Cluster, tmp_path: Path) -> None:
-    faulty = ["system._target_=faulty.Faulty", "+system.fault=hang", f"launch.python_path=[{ROOT / 'tests/plugins'}]"]
     limits = ["measure.deadline=5", "launch.heartbeat_interval=0.5", "measure.batches=4"]
-    (record,) = run_on_both_hosts(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty, *limits, *TWO_NODES)
+    (record,) = run_on_both_hosts(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty("hang"), *limits, *TWO_NODES)
     assert record.outcome is Outcome.TIMEOUT, record.reason
     assert f"on {hosts.hosts[1].name}:" in record.reason
     assert "faulty.py" in record.reason, "no stack of the hanging rank"

@@ -20,16 +20,12 @@ from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from suite.runner.slurm import wait
 from suite.runner.slurm.submit import submit_sweep
+from tests.support.short import deadly, short
 from tests.support.slurm_cluster import Cluster, cluster
 from tests.support.waiting import patience, wait_until
 
-PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
-ROOT = PLUGINS.parents[1]
-DEADLY = ["launch=slurm", "executor=deadly", f"launch.python_path=[{PLUGINS}]"]
-SHORT = [
-    *("measure.rounds=1", "measure.batches=2", "measure.warm_up=0", "measure.discard_first=0"),
-    "measure.eval_batches=0",
-]
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = short(rounds=1, batches=2, evaluated=0, warm_up=0)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +46,8 @@ def outcomes(reports: Path) -> dict[str, Outcome]:
     return {tag: record.outcome for tag, record in records_by_tag(reports).items()}
 
 
-def deadly(reports: Path, how: str, number: int = 0, *overrides: str) -> list[str]:
-    log = f"executor.log={reports / 'log'}"
-    return [*DEADLY, f"executor.how={how}", log, f"reports={reports}", f"tag={how}{number}", *overrides]
+def deadly_job(reports: Path, how: str, number: int = 0, *overrides: str) -> list[str]:
+    return ["launch=slurm", *deadly(reports, how), f"tag={how}{number}", *overrides]
 
 
 def job_id_of(lines: list[str]) -> str:
@@ -62,7 +57,7 @@ def job_id_of(lines: list[str]) -> str:
 
 def test_job_cancelled_before_it_starts_alone_runs_again(slurm: Cluster, tmp_path: Path) -> None:
     ranks = ["launch=slurm", *SHORT, "grid.inter=2", f"reports={tmp_path}", "tag=ranks"]
-    jobs = [ranks, *(deadly(tmp_path, "well", n) for n in range(4))]
+    jobs = [ranks, *(deadly_job(tmp_path, "well", n) for n in range(4))]
     jobs = [[*job, "launch.array_parallelism=3"] for job in jobs]
     lines: list[str] = []
 
@@ -88,8 +83,8 @@ def test_job_cancelled_before_it_starts_alone_runs_again(slurm: Cluster, tmp_pat
 @pytest.mark.exhaustive
 def test_jobs_that_end_abnormally_leave_records(slurm: Cluster, tmp_path: Path) -> None:
     """One job is cancelled while it runs, one is killed, two end themselves, and sbatch rejects one."""
-    jobs = [deadly(tmp_path, how) for how in ("sleeps", "killed", "exits", "raises")]
-    jobs.append(deadly(tmp_path, "well", 0, "launch.partition=nowhere"))
+    jobs = [deadly_job(tmp_path, how) for how in ("sleeps", "killed", "exits", "raises")]
+    jobs.append(deadly_job(tmp_path, "well", 0, "launch.partition=nowhere"))
     lines: list[str] = []
     cancelled = False
 
@@ -123,7 +118,7 @@ def test_jobs_that_end_abnormally_leave_records(slurm: Cluster, tmp_path: Path) 
 def test_interrupted_sweep_cancels_its_own_jobs_only(slurm: Cluster, tmp_path: Path) -> None:
     foreign_job = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
     process = subprocess.Popen(
-        [sys.executable, "-m", "suite", "run", *deadly(tmp_path, "sleeps")],
+        [sys.executable, "-m", "suite", "run", *deadly_job(tmp_path, "sleeps")],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         start_new_session=True,
         # a process in the background of a shell inherits that SIGINT is ignored
@@ -144,7 +139,7 @@ def test_interrupted_sweep_cancels_its_own_jobs_only(slurm: Cluster, tmp_path: P
 @pytest.mark.exhaustive
 def test_cancel_and_time_limit_leave_other_jobs_alone(slurm: Cluster, tmp_path: Path) -> None:
     """A time limit is at least a minute, and Slurm checks limits twice a minute."""
-    jobs = [deadly(tmp_path, "well", n) for n in range(20)]
+    jobs = [deadly_job(tmp_path, "well", n) for n in range(20)]
     jobs += [["launch=slurm", *SHORT, f"grid.inter={n}", f"reports={tmp_path}", f"tag=ranks{n}"] for n in (1, 2)]
     endless = ["launch=slurm", "grid.inter=2", "measure.rounds=100000", f"reports={tmp_path}"]
     jobs += [[*endless, "launch.time=1", "tag=limit"], [*endless, "tag=scancel"]]

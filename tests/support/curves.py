@@ -39,3 +39,24 @@ def curve(system: Any, config: RunConfig, batches: int) -> dict[str, Any]:
     losses += [system.train_batch(batch(config, number)) for number in range(half, batches - 1)]
     last, memory = system.memory(batch(config, batches - 1))
     return {"losses": [*losses, last], "held_out": held_out, "memory": memory, "spans": len(list(system.observe()))}
+
+
+@cache
+def one_process(batches: int, *overrides: str) -> dict[str, Any]:
+    """Curve of plain PyTorch in this process."""
+    from baselines.pytorch import PyTorch
+    from suite.comm.p2p.threads import Hub, LoopbackWorld
+
+    config = config_of(["system=pytorch", *overrides])
+    return curve(PyTorch(world=LoopbackWorld(Hub(1), 0), config=config), config, batches)
+
+
+def losses_of(kind: Any, overrides: Sequence[str], batches: int) -> list[float]:
+    """Losses of the first batches of a run that a system of the class `kind` trains in this process."""
+    from suite.comm.p2p.threads import Hub, LoopbackWorld
+    from suite.config.compose import resolve
+
+    config = resolve(overrides)
+    system, data = kind(world=LoopbackWorld(Hub(1), 0), config=config), config.data.source.build()
+    size, shape = config.batch.size, config.model.shape.build()
+    return [system.train_batch(data.batch(n, size=size, seed=config.seed, shape=shape)) for n in range(batches)]

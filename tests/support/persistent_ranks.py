@@ -4,7 +4,7 @@
 
 Each rank waits for the next program without MPI and so uses no core. It runs the program as its main module and writes
 the output to a file. Ranks that fail or exceed their time are replaced. Programs that end their process, measure time
-or inspect loaded modules use run_ranks instead.
+or inspect loaded modules use run_ranks instead. MPI moves messages as on a network (`without_single_copy`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         from suite.runner.launch.launch_command import binding_options, rank_environment
-        from tests.support.ranks import ROOT
+        from tests.support.ranks import ROOT, without_single_copy
         from tests.support.tools import needs
 
         self.size, self.asked = size, 0
         self.folder = Path(tempfile.mkdtemp(prefix="persistent-ranks-"))
         self.log = self.folder / "log"
-        env = rank_environment(1, [str(ROOT)])
+        env = rank_environment(1, [str(ROOT)]) | without_single_copy()
         line = [needs("mpiexec"), "-n", str(size), *binding_options(None), sys.executable, "-m", "mpi4py", __file__]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
