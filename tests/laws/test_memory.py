@@ -14,18 +14,19 @@ from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
 from suite.config.run import RunConfig
 from suite.conformance.memory import check_memory, count_memory
-from suite.engine.engine import Engine
+from suite.core.grid import Grid
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.pruning import Pruning
 from suite.memory.layout import compressed, offloaded, resident
-from tests.support.cases import gpt_case
+from tests.support.cases import engine_of, gpt_case
 from tests.support.drawn import cells, few
 from tests.support.masked import FixedMask, random_mask
 from tests.support.persistent_ranks import run_persistent
 from tests.support.ranks import ROOT
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
+OFFLOADED_SAMO = ["system=axonn_samo", "precision=bf16", "memory=samo_offload"]
 SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
 
 
@@ -55,13 +56,7 @@ def configs(ranks: int) -> list[list[str]]:
             ["model=vgg_narrow", "data=digits", "optimizer=sgd", "activation_checkpointing=1"],
             ["system=axonn_samo", "optimizer=sgd", "model.shape.tied=false"],
             ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "optimizer.bucket_numel=30000"],
-            [
-                "system=axonn_samo",
-                "precision=bf16",
-                "memory=samo_offload",
-                "optimizer.bucket_numel=5000",
-                "model.shape.hidden=96",
-            ],
+            [*OFFLOADED_SAMO, "optimizer.bucket_numel=5000", "model.shape.hidden=96"],
             ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
         ]
     if ranks == 4:
@@ -97,16 +92,8 @@ def test_mixed_precision_states_match_layout(memory: Any, bucket: int, always: i
     """AxoNN V-B: exactly 20 phi, and 4 phi + 16 bsize bytes; a step allocates nothing else."""
     memory = partial(offloaded, bucket=bucket) if memory is offloaded else memory
     case = gpt_case("tied", "float32", layers=4)
-    engine = Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=AdamW(0.01),
-        microbatch=2,
-        tied=case.ties,
-        half="bfloat16",
-        memory=memory,
-        bucket_numel=bucket,
-    )
+    options = {"optimizer": AdamW(0.01), "half": "bfloat16", "memory": memory, "bucket_numel": bucket}
+    engine = engine_of(case, threads.LoopbackWorld(threads.Hub(1), 0), Grid(), **options)
     engine.train_batch(case.batch(0, 2, 1))
     state = engine.state.model_states
     phi = state.entries
@@ -131,16 +118,10 @@ def test_pruned_states_match_layout(sparsity: float, what: str, formula: tuple[s
     """SAMO Equation 2 and its analogues hold exactly during a step, also with unpruned weights."""
     half, rule = formula
     case = gpt_case("tied", "float32", layers=4)
-    engine = Engine(
-        case.layers,
-        loss=case.loss,
-        optimizer=AdamW(0.01) if rule == "AdamW" else SGD(0.01, momentum=0.9),
-        microbatch=2,
-        tied=case.ties,
-        half=half,
-        memory=compressed,
-        pruning=Pruning(FixedMask(random_mask(case, sparsity, what)), sparsity, what),
-    )
+    optimizer = AdamW(0.01) if rule == "AdamW" else SGD(0.01, momentum=0.9)
+    pruning = Pruning(FixedMask(random_mask(case, sparsity, what)), sparsity, what)
+    options = {"optimizer": optimizer, "half": half, "memory": compressed, "pruning": pruning}
+    engine = engine_of(case, threads.LoopbackWorld(threads.Hub(1), 0), Grid(), **options)
     engine.train_batch(case.batch(0, 2, 1))
     state = engine.state.model_states
     with MemoryTracker() as live:

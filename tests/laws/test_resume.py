@@ -27,7 +27,7 @@ from suite.pruning.early_bird import EarlyBird
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import cells, drawn, few
 from tests.support.masked import FixedMask, random_mask
-from tests.support.resuming import RankState, batch_of, engine_of, rank_state, trained
+from tests.support.resuming import batch_of, engine_of, rank_state, trained, uninterrupted_and_resumed
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
@@ -66,20 +66,15 @@ TICKETS: dict[str, tuple[int, dict[str, Any]]] = {  # batches before the mask is
 @pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, TICKETS, n=2), ids=str)
 def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> None:
     """An unpruned engine loads the mask; an engine that draws it later draws the same mask."""
-    after, more = TICKETS[variant]
+    drawn_after, more = TICKETS[variant]
     indices = random_mask(PRUNED, 0.8)
-    run = partial(trained, PRUNED, grid=grid, **more)
 
-    def pruning() -> Pruning:
-        return Pruning(FixedMask(indices, after), 0.8)
+    def options() -> dict[str, Any]:
+        return {**more, "pruning": Pruning(FixedMask(indices, drawn_after), 0.8)}
 
-    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(4), pruning=pruning()))
-    threads.run(grid.size, lambda world: run(world=world, batches=range(2), save=tmp_path, pruning=pruning()))
-    again = threads.run(
-        grid.size, lambda world: run(world=world, batches=range(2, 4), load=tmp_path, pruning=pruning())
-    )
-    assert any("index" in name for rank in whole for name in rank.tensors)
-    for rank, (right, resumed) in enumerate(zip(whole, again, strict=True)):
+    states = list(uninterrupted_and_resumed(PRUNED, grid, tmp_path, options))
+    assert any("index" in name for right, _ in states for name in right.tensors)
+    for rank, (right, resumed) in enumerate(states):
         assert resumed.losses == right.losses[2:]
         right.compare(resumed, f"{variant} {grid} rank {rank}")
 
@@ -87,34 +82,18 @@ def test_mask_is_saved_and_loaded(grid: Grid, variant: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("after", drawn([2, 3, 5], n=1))
 def test_mask_search_resumes(after: int, tmp_path: Path) -> None:
     """Masks of earlier epochs are saved, so the mask is drawn after the same batch from the same window."""
-    grid = Grid(inter=2)
-
-    def pruning() -> Pruning:
-        return Pruning(EarlyBird(epoch=1, window=3, distance=0.045), 0.8)
-
-    run = partial(trained, PRUNED, grid=grid, optimizer=AdamW(0.003), memory=compressed)
-    one = pruning()  # each engine searches with its own copy
-    whole = threads.run(2, lambda world: run(world=world, batches=range(8), pruning=one))
-    threads.run(2, lambda world: run(world=world, batches=range(after), save=tmp_path, pruning=one))
-    again = threads.run(2, lambda world: run(world=world, batches=range(after, 8), load=tmp_path, pruning=one))
-    assert 3 <= whole[0].counts["pruned"] < 8
-    for right, resumed in zip(whole, again, strict=True):
+    search = Pruning(EarlyBird(epoch=1, window=3, distance=0.045), 0.8)  # each engine searches with its own copy
+    options = {"optimizer": AdamW(0.003), "memory": compressed, "pruning": search}
+    states = uninterrupted_and_resumed(PRUNED, Grid(inter=2), tmp_path, lambda: options, after=after, batches=8)
+    for right, resumed in states:
+        assert 3 <= right.counts["pruned"] < 8
         right.compare(resumed, f"after {after}")
-
-
-def interrupted(case: Case, grid: Grid, folder: Path, *, after: int, batches: int, **more: Any) -> list[RankState]:
-    """State of each rank after training, saving, loading in new engines, and further training."""
-    if after:
-        threads.run(grid.size, lambda world: trained(case, world, grid, range(after), save=folder, **more))
-    return threads.run(grid.size, lambda world: trained(case, world, grid, range(after, batches), load=folder, **more))
 
 
 @pytest.mark.parametrize(("grid", "variant"), cells(GRIDS, VARIANTS, n=5), ids=str)
 def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> None:
     case, more = VARIANTS[variant]
-    whole = threads.run(grid.size, lambda world: trained(case, world, grid, range(4), **more))
-    again = interrupted(case, grid, tmp_path, after=2, batches=4, **more)
-    for rank, (right, resumed) in enumerate(zip(whole, again, strict=True)):
+    for rank, (right, resumed) in enumerate(uninterrupted_and_resumed(case, grid, tmp_path, lambda: more)):
         assert resumed.losses == right.losses[2:]
         right.compare(resumed, f"{variant} {grid} rank {rank}")
 
@@ -123,20 +102,14 @@ def test_resume_is_bit_identical(grid: Grid, variant: str, tmp_path: Path) -> No
 def test_resume_preserves_overflow_history(grid: Grid, tmp_path: Path) -> None:
     """The loss scale falls, is saved within its patience, and rises until a batch overflows again."""
     case = gpt_case("tied", "float32", layers=1)
-    run = partial(trained, case, grid=grid, optimizer=AdamW(0.01), half="float16")
 
-    def scaler() -> DynamicLossScaler:
-        return DynamicLossScaler(start=2.0**19, patience=2)
+    def options() -> dict[str, Any]:
+        scaler = DynamicLossScaler(start=2.0**19, patience=2)
+        return {"optimizer": AdamW(0.01), "half": "float16", "loss_scaler": scaler}
 
-    whole = threads.run(grid.size, lambda world: run(world=world, batches=range(9), loss_scaler=scaler()))
-    first = threads.run(
-        grid.size, lambda world: run(world=world, batches=range(5), loss_scaler=scaler(), save=tmp_path)
-    )
-    again = threads.run(
-        grid.size, lambda world: run(world=world, batches=range(5, 9), loss_scaler=scaler(), load=tmp_path)
-    )
-    assert 1 <= first[0].counts["skipped"] < whole[0].counts["skipped"]
-    for right, resumed in zip(whole, again, strict=True):
+    first = threads.run(grid.size, lambda world: trained(case, world, grid, range(5), **options()))
+    for right, resumed in uninterrupted_and_resumed(case, grid, tmp_path, options, after=5, batches=9):
+        assert 1 <= first[0].counts["skipped"] < right.counts["skipped"]
         assert resumed.losses == right.losses[5:]
         right.compare(resumed, str(grid))
 
@@ -160,15 +133,8 @@ def test_every_engine_system_resumes(tmp_path: Path) -> None:
         if config.update_interval:
             config = resolve([*STREAMED, f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=2"])
         plain = config.plain()
-        parts = (
-            "schedule",
-            "weights",
-            "memory",
-            "precision",
-            "optimizer",
-            "update_interval",
-            "activation_checkpointing",
-        )
+        parts = ["schedule", "weights", "memory", "precision", "optimizer", "update_interval"]
+        parts.append("activation_checkpointing")
         compositions[str([plain[part] for part in parts])] = name, config
     assert len(compositions) >= 3
 
@@ -195,11 +161,8 @@ MOVES = [
 def test_resume_on_other_pipeline_is_bit_identical(move: tuple[Grid, Grid], variant: str, tmp_path: Path) -> None:
     before, after = move
     case = gpt_case("tied", "float64", dropout=0.3) if variant == "tied" else odd_case(torch.float64)
-    run = partial(trained, case, optimizer=AdamW(0.01))
-    whole = threads.run(after.size, lambda world: run(world, after, range(4)))
-    threads.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
-    again = threads.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
-    for right, resumed in zip(whole, again, strict=True):
+    options = {"optimizer": AdamW(0.01)}
+    for right, resumed in uninterrupted_and_resumed(case, after, tmp_path, lambda: options, before=before):
         right.compare(resumed, f"{before} {after}")
         assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-14)  # losses are summed in the grid's order
 
@@ -211,11 +174,8 @@ def test_resume_on_other_pipeline_is_bit_identical(move: tuple[Grid, Grid], vari
 def test_resume_on_other_replicas_agrees_to_rounding(before: Grid, after: Grid, tmp_path: Path) -> None:
     """Dropout masks are equal too, because the position counts microbatches of all replicas."""
     case = gpt_case("tied", "float64", dropout=0.3)
-    run = partial(trained, case, optimizer=SGD(0.1, momentum=0.9))
-    whole = threads.run(after.size, lambda world: run(world, after, range(4)))
-    threads.run(before.size, lambda world: run(world, before, range(2), save=tmp_path))
-    again = threads.run(after.size, lambda world: run(world, after, range(2, 4), load=tmp_path))
-    for right, resumed in zip(whole, again, strict=True):
+    options = {"optimizer": SGD(0.1, momentum=0.9)}
+    for right, resumed in uninterrupted_and_resumed(case, after, tmp_path, lambda: options, before=before):
         assert resumed.losses == pytest.approx(right.losses[2:], rel=1e-12)
         right.compare(resumed, f"{before} {after}", tolerance=1e-12)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from suite.comm.p2p import threads
 from suite.conformance.resuming import RankState, rank_state
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from tests.support.cases import Case, engine_of
 
-__all__ = ["COUNTS", "RankState", "batch_of", "engine_of", "rank_state", "trained"]
+__all__ = ["COUNTS", "RankState", "batch_of", "engine_of", "rank_state", "trained", "uninterrupted_and_resumed"]
 
 COUNTS = (3, 1, 2, 1)  # microbatches per replica of each batch, on two replicas
 
@@ -41,3 +42,24 @@ def trained(
     state = rank_state(engine, losses)
     engine.close()
     return state
+
+
+def uninterrupted_and_resumed(
+    case: Case,
+    grid: Grid,
+    folder: Path,
+    options: Callable[[], dict[str, Any]],
+    *,
+    after: int = 2,
+    batches: int = 4,
+    before: Grid | None = None,
+) -> Iterator[tuple[RankState, RankState]]:
+    """States of each rank of `grid` (threads) after `batches` batches: of one run, and of one that was saved `after` a
+    batch, on the grid `before`, and goes on in new engines. `options` makes the settings of each engine anew."""
+
+    def train(on: Grid, numbers: range, **files: Path) -> list[RankState]:
+        return threads.run(on.size, lambda world: trained(case, world, on, numbers, **files, **options()))
+
+    whole = train(grid, range(batches))
+    train(before or grid, range(after), save=folder)
+    return zip(whole, train(grid, range(after, batches), load=folder), strict=True)
