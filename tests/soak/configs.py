@@ -21,19 +21,8 @@ from suite.config.compose import CONF, composed, groups
 ALONE = ("experiment", "scale", "grid", "launch", "cost", "executor")  # groups that are not drawn as others
 EXECUTORS = [
     *(["check"] * 8 + ["simulated"] * 8),
-    *(
-        "unit",
-        "volumes",
-        "emulated",
-        "real",
-        "replay",
-        "full_graph",
-        "analytic",
-        "published",
-        "messages",
-        "products",
-        "split_passes",
-    ),
+    *("unit", "volumes", "emulated", "real", "replay", "full_graph", "analytic", "published", "messages", "products"),
+    "split_passes",
 ]
 GRAPHS = ("volumes", "full_graph")
 SYSTEMS = [name for name in groups()["system"] if "aware" in name] + ["cagnet", "axonn"]
@@ -44,21 +33,8 @@ NUMBERS = (
     *("9223372036854775808", "-5", "0.5", "0.9", "0.25", "1.0", "-0.5", "1e-300", "1e308", "nan", "inf", "-inf"),
 )
 OTHERS = (
-    *(
-        "null",
-        "true",
-        "false",
-        "''",
-        "text",
-        "auto",
-        "none",
-        "even",
-        "'two words'",
-        "'ünï'",
-        "'雪'",
-        "'\\u0000'",
-        "'%s'",
-    ),
+    *("null", "true", "false", "''", "text", "auto", "none", "even", "'two words'", "'ünï'", "'雪'", "'\\u0000'"),
+    "'%s'",
     *("[]", "[1]", "[a,b]", "[[1,2],[]]", "[null]", "{}", "{a:1}", "{_target_:os.getcwd}", "{_target_:5}", "???"),
     *("'${seed}'", "'${nowhere}'", "'${grid}'", "'a=b'", "'../..'", "'/nowhere/x.json'", "'x.json'", "'0x10'", "'1'"),
     *("suite.core.grid.Grid", "'no.such.module'", "'.'", "'suite'", "float16", "bfloat16", "cuda", "gloo", "torchrun"),
@@ -68,12 +44,8 @@ LINES = (
     *("a b=1", "model=[gpt_tiny,gcn]", "system=axonn,gpipe", "grid.inter=1,2", "grid.inter=range(1,3)", "-m", "--help"),
     *("experiment.runs=[[grid.inter=2]]", "experiment.runs=[a]", "experiment.runs=5", "experiment.runs=[[nowhere=1]]"),
     *("hydra.run.dir=x", "schedule@other=gpipe", "~schedule", "system=null", "model=null", "'seed=1'", "$seed=1"),
-    *(
-        "experiment.expected_seconds=0",
-        "experiment.expected_seconds=text",
-        "launch.python_path=nowhere",
-        "launch.python_path=[1]",
-    ),
+    *("experiment.expected_seconds=0", "experiment.expected_seconds=text"),
+    *("launch.python_path=nowhere", "launch.python_path=[1]"),
     *("launch.mpiexec=nowhere", "data.folder=nowhere", "reports=null", "\u00fc=1", "@nowhere.yaml", "rerun=5"),
 )
 FILES = ("- grid.inter=2", "- 5", "grid.inter: 2", "[", "\u0000", "- '@x'", "- grid.inter=0\n- seed=-1", "", "- ''")
@@ -181,9 +153,8 @@ def config(draw: DrawFn, folder: Path) -> list[str]:
     defaults = list(base().items())
     for group, choice in [("executor", executor), *groups_of]:
         choice_keys = keys(group, choice) if group == "executor" or choice in choices()[group] else {}
-        defaults += list(choice_keys.items()) * (
-            1 if group == "executor" else 3
-        )  # what was chosen is looked at more closely
+        times = 1 if group == "executor" else 3  # what was chosen is looked at more closely
+        defaults += list(choice_keys.items()) * times
         for name, value in choice_keys.items():
             if value == "???" and random.random() < 0.9:
                 files = [folder, folder / "nowhere", folder / "3.yaml"]

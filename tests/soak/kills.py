@@ -36,18 +36,10 @@ SHORT = (
     *("grid.inter=2", "measure.warm_up=0", "measure.rounds=1", "measure.discard_first=0", "measure.batches=1"),
     *("executor=emulated", "batch.size=4", "launch.deadline=100"),
 )
+SWEEP = ("-m", "suite", "sweep")
 COMMANDS = {  # each with how often it is taken
-    ("-m", "suite", "sweep", "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
-    (
-        "-m",
-        "suite",
-        "sweep",
-        "system=axonn",
-        "seed=0,1",
-        *SHORT[:5],
-        "measure.eval_batches=0",
-        "model.shape.layers=2",
-    ): 1,
+    (*SWEEP, "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
+    (*SWEEP, "system=axonn", "seed=0,1", *SHORT[:5], "measure.eval_batches=0", "model.shape.layers=2"): 1,
     ("-m", "suite", "run", "experiment=smoke_grid"): 1,
     ("-m", "suite", "reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,
 }
@@ -276,9 +268,8 @@ def unkilled(folder: Path, arguments: Sequence[str], tally: Tally) -> Plan:
     seconds = time.monotonic() - begin
     records = sweep.records()
     if status != 0 or any(record.outcome is not Outcome.OK for record in records.values()):
-        sweep.fault(
-            f"unkilled it ends with {status}: {[(r.label, r.outcome.value, r.reason) for r in records.values()]}"
-        )
+        endings = [(record.label, record.outcome.value, record.reason) for record in records.values()]
+        sweep.fault(f"unkilled it ends with {status}: {endings}")
     return Plan(frozenset(Path(name).stem for name in records), seconds)
 
 
@@ -286,12 +277,8 @@ def unkilled(folder: Path, arguments: Sequence[str], tally: Tally) -> Plan:
 def disk(reports: Path, tally: Tally) -> Iterator[bool]:
     """`reports` is a small file system of its own, where this may be made; whether it is one."""
     reports.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(reports)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(reports)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
         tally.without = f"no disk was filled: a tmpfs cannot be mounted here ({done.stderr.strip()})"
         yield False

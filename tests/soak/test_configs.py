@@ -36,28 +36,20 @@ def test_seed_reproduces_the_same_configs(tmp_path: Path, monkeypatch: pytest.Mo
     assert real.config(Random("1-2")) == real.config(Random("1-2"))
 
 
-def record(**changes: Any) -> Record:
-    fields = {
-        "key": "k",
-        "experiment": "e",
-        "system": "s",
-        "label": "l",
-        "outcome": Outcome.OK,
-        "source": Source.ANALYTIC,
-    }
-    return Record(**{**fields, **changes})
+def record(outcome: Outcome = Outcome.OK, reason: str = "") -> Record:
+    return Record("k", "e", "s", "l", outcome, Source.ANALYTIC, reason=reason)
 
 
 @pytest.mark.parametrize(
     ("left", "fault"),
     [
         ([record()], ""),
-        ([record(outcome=Outcome.UNSUPPORTED, reason="rule: one")], ""),
+        ([record(Outcome.UNSUPPORTED, "rule: one")], ""),
         (
-            [record(outcome=Outcome.FAILED, reason='Traceback\n  File "a/suite/x.py", line 3\nTypeError: no')],
+            [record(Outcome.FAILED, 'Traceback\n  File "a/suite/x.py", line 3\nTypeError: no')],
             "outcome TypeError",
         ),
-        ([record(outcome=Outcome.UNSUPPORTED, reason="one\ntwo")], "several lines"),
+        ([record(Outcome.UNSUPPORTED, "one\ntwo")], "several lines"),
         (KeyError("size"), "KeyError at"),
         (SystemExit(3), "SystemExit at"),
     ],
