@@ -61,14 +61,6 @@ def test_times_equal_the_simulator_and_the_checker(schedule: Schedule) -> None:
         assert order.count == sum(slot.op.kind is not Kind.UPDATE for slot in timeline.slots)
 
 
-def test_stage_time_leaves_out_the_wait_for_the_first_message() -> None:
-    """Rank r of ZB-H2 starts r forward passes after rank 0, and no rank waits after its start."""
-    order = static_order(H2, 4, flush(8))
-    assert order is not None
-    result = times(order, [Fixed(1.0, 2.0, weight=1.0)], [0.0])
-    assert (result.makespan, result.stage_time) == ((27.0,), (24.0,))
-
-
 def test_schedules_without_a_static_order() -> None:
     for schedule in (MessageDriven(), MessageDrivenSplit(), MessageDrivenV()):
         assert static_order(schedule, 4, flush(8)) is None

@@ -23,7 +23,7 @@ from suite.simulate.network.machine import Link
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
 from tests.support.modelled import FREE, Drawn, efficiency, machine, network
-from tests.support.schedules import SCHEDULES, Script, flush
+from tests.support.schedules import Script, flush
 
 
 def spans_of(trace: Trace, rank: int) -> list[str]:
@@ -52,14 +52,6 @@ def test_two_stages_by_hand() -> None:
     assert (simulation.makespan, simulation.drained, simulation.finished) == (11.0, [11.0, 8.0], [11.0, 8.0])
     assert (simulation.peak, simulation.sent) == ([2, 1], [10, 10])
     assert [span.bytes for span in simulation.trace if str(span.op) in ("0F1", "1F1")] == [5, 0, 0]
-
-
-def test_two_stages_whose_sends_occupy_them() -> None:
-    """Each is busy until its message has arrived: forwards end at 2 and 4, the first backward's message at 6."""
-    simulation = simulate(OneFOneB(), TWO, flush(2), MESSAGES, network(0.5, 10.0, blocking=True), traced=True)
-    begun = starts(simulation)
-    assert [begun[op] for op in ("0F0", "0F1", "1F0", "1B0", "1F1", "1B1")] == [0, 2, 2, 3, 6, 7]
-    assert (simulation.makespan, simulation.drained) == (12.0, [12.0, 10.0])
 
 
 def test_messages_both_ways_do_not_wait_for_one_another() -> None:
@@ -109,14 +101,6 @@ def test_v_of_two_ranks_by_hand() -> None:
     assert [begun[op] for op in ("1F0", "2F0", "3F0", "3I0", "3W0")] == [2.0, 3.0, 5.0, 6.0, 9.0]
 
 
-def test_loop_closes_the_ring_and_its_chunks_share_the_wire() -> None:
-    """Interleaved, 2 ranks, 1 microbatch: rank 0 sends 0F0 and 2F0 to rank 1, which sends 1F0 back to rank 0."""
-    found = simulate(Staircase(2), TWO, flush(1), Fixed(1.0, 2.0, 10), network(0.0, 10.0), traced=True)
-    begun = [starts(found)[op] for op in ("0F0", "1F0", "2F0", "3F0", "3B0", "2B0", "1B0", "0B0")]
-    assert begun == [0.0, 2.0, 4.0, 6.0, 7.0, 10.0, 13.0, 16.0]
-    assert (found.sent, found.makespan) == ([30, 30], 18.0)
-
-
 def test_messages_of_two_chunks_queue_on_one_lane() -> None:
     """0F0 0-1 s, at 5 s on rank 1, back at 9; 3F0 9-10, 0F1 10-11, 3B0 11-11.5; the link carries 0F1 until 15 s."""
     orders = ("0F0 3F0 0F1 3B0 3F1 3B1 0B0 0B1 0U0", "1F0 2F0 2B0 1F1 2F1 2B1 1B0 1B1 1U0")
@@ -131,13 +115,6 @@ def test_messages_of_two_chunks_queue_on_one_lane() -> None:
     found = simulate(Script(orders, chunks=2, fold=True), TWO, flush(2), cost, network(0.0, 10.0), traced=True)
     begun = starts(found)
     assert [begun[op] for op in ("1F0", "3F0", "0F1", "3B0", "2B0", "1F1")] == [5.0, 9.0, 10.0, 11.0, 19.0, 19.0]
-
-
-def test_latency_costs_1f1b_more_than_zb_h2() -> None:
-    """arXiv 2401.10241, Table 5: latencies add a round trip per p microbatches to 1F1B; here 0.2 of a pass."""
-    for schedule, excess in ((Staircase(), 31.8), (SCHEDULES["zb_h1"], 12.6), (SCHEDULES["zb_h2"], 8.4)):
-        makespan = simulate(schedule, Grid(inter=8), flush(24), Fixed(1.0, 2.0), network(0.2, 1e30)).makespan
-        assert makespan - 72 == pytest.approx(excess)
 
 
 def test_links_are_those_of_the_ranks_that_hold_the_stages() -> None:

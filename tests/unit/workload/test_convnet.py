@@ -65,6 +65,9 @@ def test_most_bytes_of_a_backward_pass_by_hand(
     assert counted("a", chain, entering, width=1, images=images).working == working
     assert after((ONE_THREE,), (1, 4)) == (4, 4)
     assert counted("a", (ONE_THREE,), (1, 4), width=1).parameters == 1 * 1 + 2 + 1 * 3 + 6
+    # the larger of two matrices has 2 * 4 * 9 entries, the other 4 * 6 * 3
+    chain = (PLAIN, HALF, Convolution(6, (1, 3), padding=(0, 1)))
+    assert [counted("a", part, (2, 8), width=4).weight_working for part in (chain, (HALF,))] == [4 * 72, 0]
 
 
 def test_impossible_chains_are_refused() -> None:
