@@ -15,6 +15,7 @@ _FACE = {
     "Adam": "suite.engine.optim.optimizer",
     "AdamW": "suite.engine.optim.optimizer",
     "RMSprop": "suite.engine.optim.optimizer",
+    "cross_entropy": "suite.engine.losses",
     "DynamicLossScaler": "suite.engine.optim.loss_scaler",
     "WarmupCosine": "suite.engine.optim.lr_schedule",
     "Steps": "suite.engine.optim.lr_schedule",

@@ -23,7 +23,7 @@ from suite.core.members import check_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import format_value
 from suite.engine.layers import Layer
-from suite.engine.loss_mean_check import check_loss
+from suite.engine.losses import check_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
@@ -72,6 +72,7 @@ class EngineArguments:
     update_interval: int | None
     scores: Callable[..., torch.Tensor] | None
     score_names: Sequence[str]
+    check_loss: int
     compare_batches: bool
     shard: bool
     prefetch: bool
@@ -102,6 +103,9 @@ def check(args: EngineArguments) -> ModelParts:
     ):
         if value is not None:
             _check_integer(name, value, unit, f"{name}={legal} or {name}=None")
+    if not _is_integer(args.check_loss) or args.check_loss < 0:
+        rule = "a whole number of batches between two checks, or 0 for none"
+        raise InvalidRequest(f"check_loss={format_value(args.check_loss)}", rule=rule, legal="check_loss=1")
     if not _is_integer(args.seed):
         raise InvalidRequest(f"seed={format_value(args.seed)}", rule="a whole number", legal="seed=0")
     _check_clip_norm(args.clip_norm)

@@ -23,6 +23,7 @@ from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.layers import broadcast_weights, check_statistics, make_modules
+from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
@@ -65,6 +66,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
     ties = _ties(settings, comm, modules)
     broadcast_weights(modules, comm.data_parallel_group, comm.transport)
     broadcast_ties(ties, comm.transport)
+    loss = args.loss if settings.streams else as_counted(args.loss)
     stages = {}
     for number in place.held_stages:
         is_last = number == place.stages - 1
@@ -72,9 +74,10 @@ def build_train_state(args: EngineArguments) -> TrainState:
             [modules[layer] for layer in settings.split[number]],
             first_layer=settings.split[number].start,
             seed=settings.seed,
-            loss=args.loss if is_last else None,
+            loss=loss if is_last else None,
             scores=args.scores if is_last else None,
             structure=parts.output if is_last else None,
+            divides=settings.streams,
             checkpoint_interval=args.activation_checkpointing,
         )
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
@@ -97,6 +100,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         unused=parts.unused,
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
+        loss_check=LossCheck(loss, parts.output, place.replicas) if place.stages - 1 in place.held_stages else None,
         pruning=copy.deepcopy(args.pruning),  # a search has state
         make_model_states=lambda kept: ModelState(
             trained,
@@ -192,6 +196,7 @@ def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSett
         memory_layout=args.memory,
         score_names=tuple(args.score_names),
         prefetch=args.prefetch,
+        check_loss=args.check_loss,
         names=_names(parts),
         output=parts.output,
     )

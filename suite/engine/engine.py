@@ -57,9 +57,9 @@ class Engine:
         model: Module, or list of modules and functions that make them. Modules train in place and keep their modes
             (train or eval) in training. Each rank calls the functions of its stage; initial weights are equal on every
             split. The layers are the entries of a list or nn.Sequential; see `split_points` for another module.
-        loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number. The engine detects
-            sums: it calls the loss 3 or 6 more times in each of the first microbatches, at most four. For a module
-            other than nn.Sequential it is loss(output, *targets), and for a dict of targets loss(output, **targets).
+        loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number; or a pair (sum, count),
+            where samples do not weigh the same (engine.losses). For a module other than nn.Sequential it is
+            loss(output, *targets), and for a dict of targets loss(output, **targets).
         optimizer: Update rule of the suite, or a function of this rank's trained weights that makes an optimizer of
             torch.optim: see engine.optim.torch_optimizer.
         microbatch: Samples per microbatch.
@@ -89,6 +89,8 @@ class Engine:
         update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
             batch, after a drain.
         scores: As `loss`, but for means over a microbatch, one for each of `score_names`.
+        check_loss: Batches between two checks that the losses of microbatches make up the loss of their rows, one more
+            call of the loss; 0 for none.
         compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
             ranks that all draw their batches from one seed.
         shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
@@ -129,6 +131,7 @@ class Engine:
         update_interval: int | None = None,
         scores: Callable[..., torch.Tensor] | None = None,
         score_names: Sequence[str] = (),
+        check_loss: int = 1,
         compare_batches: bool = True,
         shard: bool = False,
         prefetch: bool = False,
@@ -223,9 +226,10 @@ class Engine:
         state = self.state
         asynchronous.check_drains(state.settings.update_interval, "gradients")
         state.agreement.compare_single(batch, "gradients")
-        list(user_values(StepRunner(state, self._stream_of(batch), apply_update=False).run()))
+        runner = StepRunner(state, self._stream_of(batch), apply_update=False)
+        list(user_values(runner.run()))
         states = state.model_states
-        gradients = [states.dense(states.gradient, p).to(states.dtype) / state.loss_scale for p in states.parameters]
+        gradients = [states.dense(states.gradient, p).to(states.dtype) / runner.scale for p in states.parameters]
         states.gradient.zero_()
         return gradients
 
@@ -266,8 +270,7 @@ class Engine:
         allocated = state.model_states.allocated()
         allocated["weights"] += state.versions.extra_bytes()
         repeats = 2 * self.grid.inter if self.streams else 1
-        *_, last = state.stages.values()
-        mean_check, last.mean_check = last.mean_check, None  # its extra calls of the loss are no part of training
+        check, state.loss_check = state.loss_check, None  # its calls of the loss are no part of training
         try:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
@@ -275,7 +278,7 @@ class Engine:
                 list(all_reduce_scalar(state.comm.world, 0.0, state.comm.transport))
                 *_, loss = self.train([batch] * repeats)
         finally:
-            last.mean_check, state.memory_tracker = mean_check, None
+            state.loss_check, state.memory_tracker = check, None
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
     @on_every_rank

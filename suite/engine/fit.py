@@ -10,7 +10,7 @@ from typing import Any
 
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.values import format_value
-from suite.engine.loss_mean_check import callable_name
+from suite.engine.losses import callable_name
 
 OnBatch = Callable[[float, float], bool | None]
 

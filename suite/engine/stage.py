@@ -1,7 +1,8 @@
 """One pipeline stage: forward and backward passes of its layers, and the tensors kept between them.
 
 A value is a tuple of tensors. Every floating tensor of a forward value has a gradient in the backward value (zeros if
-the stage does not use the tensor); integer tensors pass forward only. The caller sets the divisor of the loss.
+the stage does not use the tensor); integer tensors pass forward only. The caller sets the divisor of the loss, and
+divides by the `weight` of a loss that is a pair (sum, count).
 
 With activation checkpointing a stage is a sequence of segments. A checkpointed segment keeps only its inputs, and its
 backward pass recomputes it with the same random numbers. Layers with `checkpointed = False` (an embedding, a head)
@@ -20,7 +21,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
-from suite.engine.loss_mean_check import MeanCheck, callable_name, not_a_mean
+from suite.engine.losses import Loss, callable_name, read_loss, unit_of
 from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
 from suite.engine.structure import OutputStructure, Targets
@@ -94,7 +95,9 @@ class Stage:
         checkpoint_interval: Layers between activation checkpoints; None keeps every activation.
         scores: scores(*outputs, *targets) -> numbers that an evaluation returns after the loss.
         structure: Structure of the model's output, which the loss and the scores get; None for separate outputs.
-        mean_check: Check that the loss is a mean; None while it is off.
+        divides: Whether a pair (sum, count) is divided at once, because each microbatch makes an update.
+        weight: Count of the last microbatch: in training relative to its entries, None for a loss that is a mean.
+        observe: Called with outputs, targets and loss of the next microbatch, once.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Stage:
         checkpoint_interval: int | None = None,
         scores: Callable[..., torch.Tensor] | None = None,
         structure: OutputStructure | None = None,
+        divides: bool = False,
     ) -> None:
         self.layers, self.first_layer = nn.ModuleList(layers), first_layer
         # a layer or a loss with `draws = False` needs no seed before each pass
@@ -117,7 +121,9 @@ class Stage:
         self.loss, self.scores, self.structure = loss, scores, structure
         self.loss_draws = _draws(loss)
         self.loss_random = LayerRandom(seed, first_layer + len(layers))
-        self.mean_check = None if loss is None else MeanCheck(loss, structure)
+        self.divides = divides
+        self.weight: torch.Tensor | None = None
+        self.observe: Callable[[Value, Targets, Loss], None] | None = None
         self.segments = segments(layers, checkpoint_interval)
         self.segment_layers = [layers_with_random[s.layers.start : s.layers.stop] for s in self.segments]
         self.draws = [any(random is not None for _, random in layers) for layers in self.segment_layers]
@@ -147,24 +153,24 @@ class Stage:
         if self.loss is None or number + 1 < len(self.segments):
             return value
         loss = self._compute_loss(value, targets, sample)
-        return (loss * scale if scale != 1.0 else loss,)
+        total, count = loss.total, loss.count
+        self.weight = count
+        if count is not None and self.divides:
+            total = total / torch.where(count == 0, 1.0, count).to(total.dtype)
+        elif count is not None:
+            unit = unit_of(value, targets)
+            self.weight, scale = count / unit, scale / unit
+        return (total * scale if scale != 1.0 else total,)
 
-    def _compute_loss(self, outputs: Value, targets: Targets, sample: int) -> torch.Tensor:
+    def _compute_loss(self, outputs: Value, targets: Targets, sample: int) -> Loss:
         assert self.loss is not None
         with undisturbed() if self.loss_draws else nullcontext():
             if self.loss_draws:
                 self.loss_random.set_generators(sample)
-            loss = call_loss("loss", self.loss, outputs, targets, self.structure)
-        if not isinstance(loss, torch.Tensor):
-            raise InvalidRequest(
-                f"loss={callable_name(self.loss)} returns a {type(loss).__name__}",
-                rule="a tensor of one number, the mean over the samples of a microbatch",
-                legal="the tensor itself, without .item() or float()",
-            )
-        if loss.numel() != 1:
-            raise not_a_mean(self.loss, f"returns a tensor of shape {tuple(loss.shape)}")
-        if self.mean_check is not None:
-            self.mean_check.observe(outputs, targets)
+            loss = read_loss(self.loss, call_loss("loss", self.loss, outputs, targets, self.structure))
+        if self.observe is not None:
+            observe, self.observe = self.observe, None  # a recomputation is not observed again
+            observe(outputs, targets, loss)
         return loss
 
     @contextmanager
@@ -269,7 +275,8 @@ class Stage:
         outputs = self.outputs(inputs, sample=sample)
         if self.loss is None:
             return outputs
-        loss = _for_summing(self._compute_loss(outputs, targets, EVALUATION + sample))
+        found = self._compute_loss(outputs, targets, EVALUATION + sample)
+        loss, self.weight = _for_summing(found.total), found.count
         if self.scores is None:
             return (loss,)
         with undisturbed():

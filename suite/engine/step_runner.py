@@ -15,15 +15,16 @@ from typing import NamedTuple
 import torch
 
 from suite.comm.p2p.polling import all_reduce_scalar, wait_for
-from suite.core.errors import InvalidRequest, RankError
+from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.asynchronous import within_stream
+from suite.engine.asynchronous import NO_COMMON_UPDATE, within_stream
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
+from suite.engine.stage import Stage
 from suite.engine.train_state import TrainState
 from suite.engine.worker import Execute, run_program
 
@@ -48,6 +49,8 @@ class StepRunner:
 
     Attributes:
         apply_update: Whether updates step the weights; otherwise they only reduce the gradients.
+        weights: Weights of microbatches, on the last stage, for a loss that is a pair (sum, count).
+        total_weight: Sum of the weights of all last stages, which divides losses and gradients; 1 for means.
         batch_losses: Losses of the microbatches of each batch, on the last stage.
         completed: Microbatches that the stages of this rank have completed, summed over the stages.
         reductions: Reductions of losses that are under way.
@@ -60,7 +63,8 @@ class StepRunner:
         self.interval = FlushInterval(
             state.microbatches, stream.microbatches, state.settings.update_interval, state.updates
         )
-        self.loss_scale = state.loss_scale
+        self.loss_scale, self.total_weight = state.loss_scale, 1.0
+        self.weights: list[torch.Tensor] = []
         self.batch_losses: dict[int, list[torch.Tensor]] = {}
         self.completed = 0
         self.reductions: deque[_LossReduction] = deque()
@@ -75,6 +79,7 @@ class StepRunner:
         state.trace, state.drained, state.batch_end_times = Trace(), False, []
         state.versions.begin(self.interval)
         state.copies.follow_modes()
+        state.note_statistics(self.interval.microbatches)
         trace = state.trace if state.record_trace else None
         ops = run_on_rank(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
         while True:
@@ -96,7 +101,7 @@ class StepRunner:
             yield from self._send_losses(len(self.stream.ends), wait=True)
             self.stream.finish()
             return
-        loss = (yield from _sum_over_last_stages(state, self.batch_losses.pop(0, ()))) / self.loss_scale
+        loss = (yield from _sum_over_last_stages(state, self.batch_losses.pop(0, ()))) / self.scale
         self._finish()
         yield loss
 
@@ -106,6 +111,8 @@ class StepRunner:
         read = state.versions.run(op)
         if op.kind is Kind.UPDATE:
             state.agreement.settle()
+            if not state.settings.streams:
+                self.total_weight = yield from _total_weight(state, self.weights)
             yield from self._update(op)
             return ()
         stage = state.stages[op.stage]
@@ -122,16 +129,20 @@ class StepRunner:
         assert read is not None
         is_last = op.stage == place.stages - 1
         self.stream.read_up_to(op.index)
+        microbatches = self.interval.group_size(op.index)
+        if is_last:
+            state.observe_loss(self.interval.update_of(op.index), microbatches)
         with state.versions.swapped_in(op, read):
             output = stage.forward(
                 op.index,
                 self.stream.inputs(op.index) if op.stage == 0 else value,
                 targets=self.stream.targets(op.index) if is_last else (),
                 sample=op.index * place.replicas + place.replica,
-                scale=self.loss_scale / (self.interval.group_size(op.index) * place.replicas),
+                scale=self.loss_scale / (microbatches * place.replicas),
                 read=read,
             )
         if is_last:
+            self._weigh(stage, microbatches)
             losses = self.batch_losses.setdefault(self.stream.batch_of(op.index), [])
             losses.append(self._share_of_batch(op.index, output[0]))
         if op.stage == place.held_stages[-1]:
@@ -146,7 +157,7 @@ class StepRunner:
         if tracker is not None:
             tracker.phase = "scratch"
         start = perf_counter()
-        for category in state.update.run(self.apply_update):
+        for category in state.update.run(self.apply_update, self.total_weight):
             if category is None:
                 yield None
                 continue
@@ -165,6 +176,31 @@ class StepRunner:
         for category, seconds in self.state.model_states.take_compression_times().items():
             self.state.trace.add(self.state.settings.rank, category, end - seconds, end)
             end -= seconds
+
+    @property
+    def scale(self) -> float:
+        """Factor of the gradients, and of the losses' sum."""
+        return self.loss_scale * self.total_weight
+
+    def _weigh(self, stage: Stage, microbatches: int) -> None:
+        """Keep the weight of the microbatch that has run, one of `microbatches` of its update and replica."""
+        state, weight = self.state, stage.weight
+        replicas = state.settings.place.replicas
+        if state.pairs is not None and state.pairs != (weight is not None):
+            raise InvalidRequest(
+                f"loss= returns {'a mean' if state.pairs else 'a pair (sum, count)'}",
+                rule="a loss returns means always, or pairs always",
+                legal="a pair (sum, count) for every microbatch",
+            )
+        if weight is not None and state.settings.streams and microbatches * replicas > 1:
+            raise Unsupported(
+                f"a loss that returns (sum, count) with update_interval={state.settings.update_interval} on {replicas} "
+                "replicas",
+                rule=f"{NO_COMMON_UPDATE}, at which counts could be added",
+                legal="update_interval=1 on one replica, or a loss that is a mean",
+            )
+        if weight is not None:
+            self.weights.append(weight / (microbatches * replicas))
 
     def _share_of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
         """The microbatch's share of the mean of its batch; an update of a stream may not be made of one batch."""
@@ -244,25 +280,28 @@ class StepRunner:
 def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str, float] | None, None, None]:
     """Evaluate the batches of `source`. Yields None where the rank waits, and at the end the means by name.
 
-    A batch weighs as much as its samples. Raises InvalidRequest for no batches, within a stream, and for scores that do
-    not match their names."""
+    A batch weighs as much as its samples; for a loss that is a pair, as much as its count. Raises InvalidRequest for no
+    batches, within a stream, and for scores that do not match their names."""
     settings, agreement, slicer = state.settings, state.agreement, state.slicer
     place, names = settings.place, ("loss", *settings.score_names)
     if not state.drained:
         raise within_stream("an evaluation")
-    totals, total_weight, first_batch_size = [0.0] * len(names), 0.0, 0
+    totals, total_weight, total_count, first_batch_size, evaluated = [0.0] * len(names), 0.0, 0.0, 0, 0
     while (batch := agreement.next(source, "evaluation")) is not END:
         agreement.settle()
         inputs, targets = slicer.split(batch)
         samples, first = inputs[0].shape[0], state.evaluated
         microbatches, most_microbatches = slicer.count_evaluation(inputs)
         outputs: list[torch.Tensor] = []
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
         def execute(op: Op, value: Value) -> Generator[None, None, Value]:
             yield from ()
             index = op.index - first  # noqa: B023 - called within this iteration only
-            is_last = op.stage == place.stages - 1
-            output = state.stages[op.stage].evaluate(
+            is_last, stage = op.stage == place.stages - 1, state.stages[op.stage]
+            if is_last:
+                state.observe_loss(evaluated, microbatches, evaluates=True)  # noqa: B023
+            output = stage.evaluate(
                 slicer.inputs(inputs, index) if op.stage == 0 else value,  # noqa: B023
                 slicer.targets(targets, index) if is_last else (),  # noqa: B023
                 sample=op.index * place.replicas + place.replica,
@@ -273,7 +312,10 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
                         f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
                         rule="scores= returns one number for each of score_names=",
                     )
-                outputs.append(output[0] / (slicer.whole(samples) / slicer.size(index, samples)))  # noqa: B023
+                numbers = output[0].reshape(-1)
+                outputs.append(numbers / (slicer.whole(samples) / slicer.size(index, samples)))  # noqa: B023
+                if stage.weight is not None:
+                    pairs.append((numbers[0], stage.weight))  # noqa: B023
             return output
 
         if microbatches:
@@ -283,13 +325,19 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
         first_batch_size = first_batch_size or samples
         weight = samples / first_batch_size
         for number in range(len(names)):
-            means = [output if len(names) == 1 else output[number] for output in outputs]
-            totals[number] += weight * (yield from _sum_over_last_stages(state, means))
+            if number == 0 and (yield from _returns_pairs(state, bool(pairs))):
+                totals[0] += yield from _sum_over_last_stages(state, [total for total, _ in pairs])
+                total_count += yield from _sum_over_last_stages(state, [count for _, count in pairs])
+            else:
+                means = [output[number] for output in outputs]
+                totals[number] += weight * (yield from _sum_over_last_stages(state, means))
         total_weight += weight
+        evaluated += 1
         agreement.calls.end()
     if not total_weight:
         raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
-    yield {name: total / total_weight for name, total in zip(names, totals, strict=True)}
+    divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(settings.score_names)
+    yield {name: total / divisor for name, total, divisor in zip(names, totals, divisors, strict=True)}
 
 
 def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -302,6 +350,31 @@ def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> 
     if state.settings.grid.size == 1:
         return local
     return (yield from all_reduce_scalar(state.comm.world, local, state.comm.transport))
+
+
+def _returns_pairs(state: TrainState, found: bool) -> Generator[None, None, bool]:
+    """Whether the loss returns pairs (sum, count): the ranks of last stages have found it, and all agree on it once."""
+    if state.pairs is None:
+        if state.settings.grid.size > 1:
+            found = (yield from all_reduce_scalar(state.comm.world, float(found), state.comm.transport, "max")) > 0
+        state.pairs = found
+    return state.pairs
+
+
+def _total_weight(state: TrainState, weights: Sequence[torch.Tensor]) -> Generator[None, None, float]:
+    """Sum of the weights of an update's microbatches on all last stages; 1 for a loss that is a mean."""
+    if not (yield from _returns_pairs(state, bool(weights))):
+        return 1.0
+    return _positive((yield from _sum_over_last_stages(state, weights)))
+
+
+def _positive(count: float) -> float:
+    """The count. Raises InvalidRequest, on all ranks, for a batch that counts nothing."""
+    if not count > 0:
+        raise InvalidRequest(
+            f"a batch whose loss counts {count:g}", rule="a count above 0", legal="a batch with a target that counts"
+        )
+    return count
 
 
 def run_on_rank(

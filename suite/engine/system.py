@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ class EngineSystem(System):
             "update_interval": config.update_interval,
             "scores": module.scores,
             "score_names": module.SCORES,
+            "check_loss": sys.maxsize,  # the first batch, which is not timed
             "compare_batches": False,  # all ranks draw batches from one seed, and the reduction would be timed
         }
 

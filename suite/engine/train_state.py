@@ -6,11 +6,14 @@ restores it, and pruning replaces its model states. These modules do not depend 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from suite.core.grid import Grid
 from suite.core.op import Place
@@ -21,6 +24,7 @@ from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.layers import Copies, cast
+from suite.engine.losses import LossCheck
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import TorchOptimizer
@@ -47,6 +51,7 @@ class RunSettings:
         update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
         bucket_numel: Entries per optimizer step; None for all.
         score_names: Names of the scores of an evaluation.
+        check_loss: Batches between two checks of the loss; 0 for none.
         prefetch: Whether the next batch is read while one is trained on.
         names: Names of all weights and buffers of the model; empty where functions make its layers.
         output: Structure of the model's output; None for a list of layers.
@@ -65,6 +70,7 @@ class RunSettings:
     memory_layout: LayoutFactory
     score_names: tuple[str, ...]
     prefetch: bool = False
+    check_loss: int = 1
     names: frozenset[str] = frozenset()
     output: OutputStructure | None = None
 
@@ -148,6 +154,9 @@ class TrainState:
             optimizer; empty where functions make layers.
         unused: Weights and buffers of the model that its forward does not use, by name.
         memory_tracker: Tracker of allocations, while `Engine.memory` runs.
+        loss_check: Check of the loss, on the rank of the last stage; None while it is off.
+        pairs: Whether the loss returns pairs (sum, count); None before all ranks know.
+        noted: Whether a training has noted that modules take statistics of microbatches.
     """
 
     settings: RunSettings
@@ -176,6 +185,9 @@ class TrainState:
     trained_weights: Mapping[str, nn.Parameter] = field(default_factory=dict)
     unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
     memory_tracker: MemoryTracker | None = None
+    loss_check: LossCheck | None = None
+    pairs: bool | None = None
+    noted: bool = False
     _model_states: ModelState | None = field(default=None, init=False)
 
     @property
@@ -204,6 +216,31 @@ class TrainState:
     def loss_scale(self) -> float:
         """Factor of the loss in mixed precision; 1 otherwise."""
         return self.loss_scaler.scale if self.loss_scaler else 1.0
+
+    def note_statistics(self, microbatches: int) -> None:
+        """Warn once where batches of `microbatches` per replica train a BatchNorm on the rows of one microbatch."""
+        if self.noted or microbatches * self.settings.place.replicas == 1:
+            return
+        self.noted = True
+        modules = [module for stage in self.stages.values() for module in stage.layers.modules() if module.training]
+        names = sorted({type(module).__name__ for module in modules if isinstance(module, _BatchNorm)})
+        if names and self.settings.place.replica == 0:
+            warnings.warn(
+                f"{', '.join(names)} trains on statistics of a microbatch ({self.settings.microbatch} samples), not "
+                "of the batch (docs/training.md)",
+                stacklevel=2,
+            )
+
+    def observe_loss(self, batch: int, microbatches: int, *, evaluates: bool = False) -> None:
+        """Let the check see the loss of the next microbatch of the last stage, where the batch is due.
+
+        Args:
+            batch: Number of the update, or of the batch in an evaluation.
+        """
+        check, every = self.loss_check, self.settings.check_loss
+        if check is not None and every and batch % every == 0:
+            last = self.stages[self.settings.place.stages - 1]
+            last.observe = partial(check.observe, -1 - batch if evaluates else batch, microbatches)
 
     def allocate(self, kept: Mapping[int, torch.Tensor]) -> None:
         """Allocate the model states, in place of earlier ones.

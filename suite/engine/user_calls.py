@@ -17,7 +17,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.loss_mean_check import callable_name
+from suite.engine.losses import callable_name
 from suite.engine.model_layer import ModelLayer
 from suite.engine.structure import OutputStructure, Targets, call_on_outputs
 

@@ -93,13 +93,16 @@ class Update:
             return "off (clipping)"
         return "off (one chunk holds everything)" if self.reduces else "off (nothing is reduced)"
 
-    def run(self, step: bool = True) -> Iterator[str | None]:
+    def run(self, step: bool = True, total_weight: float = 1.0) -> Iterator[str | None]:
         """Reduce the gradients and, with `step`, step the weights, while messages progress.
+
+        Args:
+            total_weight: What the gradients are divided by, after the loss scale.
 
         Yields the category of each span of time when it ends, and None where other ranks of this process must run
         first."""
         check_attached(self.state)
-        scale = self.loss_scaler.scale if self.loss_scaler else 1.0
+        scale = (self.loss_scaler.scale if self.loss_scaler else 1.0) * total_weight
         if step and self.loss_scaler and self.synchronous and (yield from self._overflows(self.loss_scaler)):
             self.skipped += 1
             self.state.finish(stepped=False)
