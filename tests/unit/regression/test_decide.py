@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 
 from suite.regression.decide import (
@@ -60,12 +59,6 @@ def test_change_satisfies_four_conditions(changes: dict[str, Any], expected: Cha
 def test_size_and_direction_decide(factor: float, better: str, expected: ChangeVerdict) -> None:
     effect = estimate_effect(STEADY, [[value * factor for value in samples] for samples in STEADY])
     assert decide_repeats(effect, effect.p, better, RULE) is expected
-
-
-def test_noise_is_inconclusive() -> None:
-    random = np.random.default_rng(0)
-    effect = estimate_effect(*(np.exp(random.normal(0, 0.5, (10, 4))).tolist() for _ in range(2)))
-    assert decide_repeats(effect, effect.p, "lower", RULE) is ChangeVerdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

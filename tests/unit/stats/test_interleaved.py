@@ -102,25 +102,15 @@ def test_equal_rounds_show_no_change() -> None:
     assert rules_out(interval, RULE.threshold)
 
 
-def recorded_rounds(begin: int, count: int, slowdown: float) -> InterleavedResult:
+def recorded_rounds(begin: int, count: int) -> InterleavedResult:
     """Test of recorded batch times: 96 runs of unchanged code on two cores that up to twenty other processes wanted.
 
     A batch takes 74 ms in a quiet moment and over a second in the busiest.
     """
     runs = [list(map(float, run)) for run in json.loads(BUSY.read_text())][begin : begin + count]
     pairs = [runs[n : n + 2][:: 1 if n % 4 == 0 else -1] for n in range(0, len(runs), 2)]
-    slower = [[(1 + slowdown) * seconds for seconds in new] for _, new in pairs]
-    return interleaved_test([old for old, _ in pairs], slower, "lower")
+    return interleaved_test([old for old, _ in pairs], [new for _, new in pairs], "lower")
 
 
 def test_recorded_unchanged_code_is_never_a_regression() -> None:
-    assert all(rounds_p(recorded_rounds(begin, 24, 0.0).p) >= RULE.level for begin in range(0, 73, 8))
-
-
-def test_fifty_percent_is_detected_in_recorded_runs() -> None:
-    """20 % is detected in one of four, 10 % in none: a nightly run on such a machine is inconclusive."""
-    for begin in range(0, 49, 16):
-        rounds = recorded_rounds(begin, 48, 0.5)
-        assert rounds_p(rounds.p) < RULE.level
-        assert 1.3 < rounds.ratio < 1.9
-        assert rounds.is_worse("lower")
+    assert all(rounds_p(recorded_rounds(begin, 24).p) >= RULE.level for begin in range(0, 73, 8))
