@@ -1,7 +1,8 @@
 # make reproduce | kick-the-tires | test | lint | report | doctor | benchmark | nightly | drawn | exhaustive | soak
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
-# WORKERS=2: processes that share out the tests; one of them runs all tests of persistent ranks, one all timed tests
+# WORKERS=3: processes that share out the tests, one more than a laptop's two cores, as tests wait for ranks and commands;
+# one of them runs all tests of persistent ranks, one all timed tests
 # STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm or DeepSpeed is missing fails.
 
 PYTHON  ?= python3
@@ -11,7 +12,7 @@ LAUNCH  ?= local
 ARGS    ?=
 TESTS   ?= tests
 STRICT  ?= no
-WORKERS ?= 2
+WORKERS ?= 3
 # the seed of what is drawn (today's date without it), and where `make test` writes the seconds of every test
 SEED    ?=
 TIMES   ?=

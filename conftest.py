@@ -37,6 +37,8 @@ RANKS = (
     *(f"tests/distributed/test_{name}.py" for name in ("asynchronous", "batches", "mixed", "resume", "samo")),
     "tests/distributed/test_benchmark_programs.py",
     "tests/distributed/test_persistent_ranks.py",
+    *(f"tests/distributed/test_{name}.py" for name in ("graphs", "torch_schedules", "training")),
+    "tests/agreement/test_schedule_peers.py",
 )
 # next, the longest first: a file of half a minute that began last would delay the end of the run
 LONG = (

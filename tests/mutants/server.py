@@ -6,6 +6,7 @@ A request answers pytest's exit status and the first test that failed: status -1
 where the process ended.
 """
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -46,6 +47,7 @@ def _child(request: dict[str, object], out: int) -> None:
     line = ["-x", "--no-header", "--tb=no", "-p", "no:xdist", *map(str, request["tests"])]  # type: ignore[call-overload]
     status = int(pytest.main(line, plugins=[first]))
     os.write(out, json.dumps([status, first.name]).encode())
+    atexit._run_exitfuncs()  # which end persistent ranks
     os._exit(0)
 
 
