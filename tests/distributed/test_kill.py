@@ -85,11 +85,11 @@ def test_killed_sweep_leaves_no_process_and_resumes(
             return any(status(rank) == psutil.STATUS_STOPPED for rank in ranks)
         return len(records(tmp_path)) >= FORMULAS + 2 and len(ranks) >= 3  # mpiexec is one of them
 
-    wait_until(reached, 60, moment)
+    wait_until(reached, 60, moment, poll=0.2)  # a look at all processes takes 20 ms
     finished = records(tmp_path)
     parent.send_signal(number)
     assert parent.wait(patience(LIMIT)) != 0, "it went on to its end"
-    wait_until(lambda: not processes_of(tmp_path), LIMIT, "no process is left")
+    wait_until(lambda: not processes_of(tmp_path), LIMIT, "no process is left", poll=0.2)
     after = records(tmp_path)
     assert {name: after[name] for name in finished} == finished
     assert not list((tmp_path / "reports").rglob("*.partial")) or number is signal.SIGKILL

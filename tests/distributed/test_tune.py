@@ -68,7 +68,7 @@ def test_interrupt_records_cancellation_and_leaves_no_process(tmp_path: Path) ->
         assert process.poll() is None
         return len(processes_of(tmp_path)) >= 3  # the command itself, and ranks
 
-    wait_until(ranks_are_up, 60)
+    wait_until(ranks_are_up, 60, poll=0.2)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=patience(20))
     assert process.returncode == 130

@@ -43,9 +43,9 @@ def quiet(seconds: float = 15) -> bool:
     return True
 
 
-def wait_until(reached: Callable[[], bool], seconds: float = 10, what: str = "") -> None:
-    """Poll until `reached`; an AssertionError after `patience(seconds)`."""
+def wait_until(reached: Callable[[], bool], seconds: float = 10, what: str = "", poll: float = _POLL) -> None:
+    """Ask `reached` every `poll` seconds until it holds; an AssertionError after `patience(seconds)`."""
     late = time.monotonic() + patience(seconds)
     while not reached():
         assert time.monotonic() < late, f"not reached in {seconds} s of an idle machine: {what or reached}"
-        time.sleep(_POLL)
+        time.sleep(poll)
