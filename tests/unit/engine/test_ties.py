@@ -26,7 +26,6 @@ from suite.engine.layers import Layer
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
 from suite.engine.pruning import Pruning
-from suite.engine.ties import as_pairs, find_ties, join_pairs
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, Key, View
@@ -335,23 +334,6 @@ def test_a_leaf_with_two_names_is_added_once(grid: Grid, name: str) -> None:
     plain = twice_modules()
     plain[3].inner.weight = plain[3].again = plain[6].weight = plain[1].weight  # type: ignore[union-attr, assignment]
     compare(got, plain_torch(plain), within=1e-12)
-
-
-def test_pairs_with_common_ends_are_joined() -> None:
-    a, b, c, d, e = ((layer, "weight") for layer in range(5))
-    assert join_pairs([(c, a), (e, d), (b, b)]) == ((a, c), (d, e))
-    assert join_pairs([(c, a), (e, d), (d, c)]) == ((a, c, d, e),)
-    assert join_pairs([]) == ()
-    assert as_pairs((a, c, e)) == [(0, "weight", 2, "weight"), (2, "weight", 4, "weight")]
-
-
-def test_ties_are_found_in_one_order() -> None:
-    assert find_ties(network("three groups"), [(6, "bias", 0, "bias")]) == (
-        ((0, "bias"), (6, "bias")),
-        ((0, "weight"), (4, "weight")),
-        ((1, "weight"), (3, "weight"), (5, "weight"), (7, "weight")),
-        ((2, "weight"), (6, "weight")),
-    )
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------

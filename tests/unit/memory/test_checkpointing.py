@@ -7,10 +7,7 @@ from fractions import Fraction
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval
 from suite.memory.checkpointing import activations, checkpoint_interval, resolve_interval
-from suite.schedule import MessageDriven
-from suite.schedule.check import check
 from tests.support.refusals import refused
 
 
@@ -19,14 +16,6 @@ def test_activations_by_hand() -> None:
     assert activations(48, 6, 4) == 6 * 2 + 1 + 4
     assert activations(48, 1, 48) == 1 + 1 + 48
     assert activations(50, 5, Fraction(7, 2)) == Fraction(50 * 2, 7) + 1 + Fraction(7, 2)
-
-
-def test_activations_are_what_the_first_stage_of_the_pipeline_holds() -> None:
-    """The checker counts the microbatches whose checkpoints are alive; the stage that computes again adds the rest."""
-    for stages, every in ((1, 1), (2, 2), (3, 4), (6, 4), (6, 8)):
-        alive = check(MessageDriven(), stages, FlushInterval(0, 2 * stages, None, 0)).peak[0]
-        assert alive == stages
-        assert activations(48, stages, every) == alive * (48 // stages // every) + 1 + every
 
 
 def test_the_rule_takes_the_factor_closest_to_the_root() -> None:

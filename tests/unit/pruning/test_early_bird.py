@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.pruning.early_bird import EarlyBird, differing, packed
+from suite.pruning.early_bird import EarlyBird
 from suite.pruning.mask import Indices, View
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 from tests.support.refusals import refused
@@ -37,6 +36,7 @@ def test_distances_are_those_of_masks_compared_by_hand() -> None:
     epochs(method, [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 4), (0, 1, 5, 6)])
     # one place that goes and one that comes are two of eight; from the third on the largest of two comparisons
     assert method.distances == [2 / 8, 4 / 8, 2 / 8, 2 / 8]
+    assert [mask.nbytes for masks in method.before for mask in masks.values()] == [1, 1], "eight entries in a byte"
 
 
 def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
@@ -55,26 +55,6 @@ def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
         assert [one is not None for one in drawn] == [number == after for number in range(1, len(masks) + 1)], settings
         if after:
             assert drawn[-1][0, "weight"].tolist() == list(masks[-1])
-
-
-def test_packed_masks_differ_where_the_masks_do() -> None:
-    for entries in (1, 7, 8, 9, 1000):
-        torch.manual_seed(entries)
-        masks = [torch.rand(entries) < share for share in (0.3, 0.6)]
-        first, second = (packed(mask.nonzero().flatten().to(torch.int32), entries) for mask in masks)
-        assert differing(first, second) == int((masks[0] != masks[1]).sum())
-        assert differing(first, first) == 0
-        assert first.numel() * first.itemsize == math.ceil(entries / 8)  # bytes
-
-
-def test_only_compared_masks_stay_in_memory() -> None:
-    method = EarlyBird(1, window=3)
-    masks = [(0, 1, 2, 3), (4, 5, 6, 7)] * 3
-    for number, places in enumerate(masks):
-        epochs(method, [places])
-        assert len(method.before) == min(number + 1, 2)
-    assert epochs(method, [masks[-1], masks[-1]])[1] is not None
-    assert not method.before
 
 
 def test_search_draws_after_each_epoch_but_not_before_training() -> None:

@@ -56,17 +56,6 @@ def test_stashing_keeps_a_version_per_stage_to_come(graph: str) -> None:
             assert read[Kind.FORWARD] == read[Kind.BACKWARD]
 
 
-def test_versions_in_the_middle_of_a_steady_state() -> None:
-    """Stage 1 of 3, hand-traced: F0 F1 B0 U0 F2 B1 U1. Forward 1 read version 0, forward 2 read version 1."""
-    ledger = Ledger(Stash("keep"), FlushInterval(0, 8, 1, 0), 4)
-    alive = []
-    for text in ("1F0", "1F1", "1B0", "1U0", "1F2", "1B1", "1U1"):
-        run(ledger, text)
-        alive.append(sorted(version for version, _ in ledger.alive))
-    assert alive == [[0], [0], [0], [0, 1], [0, 1], [1], [1, 2]]
-    assert ledger.peak == 2
-
-
 def test_the_newest_version_is_stale_without_a_flush() -> None:
     """A forward that reads the newest weights lacks the updates to come before its backward: D - 1 - stage of them."""
     for stage, ledger in enumerate(follow(Latest("recompute"), 4, STREAM)):
@@ -116,14 +105,6 @@ def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
     for ledger in ledgers:
         assert {entry.read.backward_mode for entry in ledger.entries} == {graph}
         assert len(entries(ledger, Kind.BACKWARD)) == (0 if graph == "keep" else 12)
-
-
-def test_one_stage_trains_serially() -> None:
-    for policy in (Predict(), Predict("inflight"), Latest("recompute")):
-        (ledger,) = follow(policy, 1, FlushInterval(3, 6, 1, 3))
-        reads = [(entry.read.version, entry.read.predict_steps) for entry in ledger.entries]
-        assert reads == [(n // 2 + 3, 0) for n in range(12)]
-        assert ledger.peak == 1
 
 
 # -- columns of Table II, by hand on two stages ----------------------------------------------------------------------

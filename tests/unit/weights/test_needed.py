@@ -19,7 +19,7 @@ from suite.schedule.placement import places
 from suite.weights import Latest, Ledger, Predict
 from suite.weights.policy import GRAPHS
 from tests.support.drawn import cells, generator
-from tests.support.ledgers import compare, epochs, follow
+from tests.support.ledgers import compare, epochs
 
 SCHEDULES = [OneFOneB(), MessageDriven(prefer="forward")]
 NEWEST = (Latest, SpecTrain, *(lambda graph, s=s: Predict(s, graph) for s in ("paper", "authors", "inflight")))
@@ -85,18 +85,6 @@ def test_versions_with_a_reader_are_stored_in_any_order() -> None:
             for policy in (Stash(), Stash("keep"), DoubleBuffer(), DoubleBuffer("keep"), Latest("swap")):
                 passes = compare(Ledger(policy, interval, 1), order)
                 assert compare(Ledger(RecordedVersions(passes), interval, 1), order) == passes
-
-
-def test_a_short_stream_stashes_what_it_reads_twice() -> None:
-    """Only a stream that fills the pipeline has a version for every stage to come (PipeOptim Table II)."""
-    for stages, microbatches, copies in (
-        (4, 3, [2, 2, 2, 1]),
-        (6, 8, [4, 5, 4, 3, 2, 1]),
-        (4, 12, [4, 3, 2, 1]),
-        (4, 1, [1] * 4),
-    ):
-        ledgers = follow(Stash(), stages, FlushInterval(0, microbatches, 1, 0))
-        assert [ledger.peak for ledger in ledgers] == copies, (stages, microbatches)
 
 
 class Other(Latest):
