@@ -21,6 +21,7 @@ from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.engine.replay import Replay
 from tests.support.drawn import cells, generator
+from tests.support.refusals import refused
 
 ROWS, LENGTH, WIDTH, CLASSES, PADDING = 8, 6, 5, 4, -100
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
@@ -140,7 +141,7 @@ def test_uneven_loss_is_refused_at_its_first_batch(loss: str, call: str) -> None
     before = [engine.train_batch(even) for _ in range(2)] if loss != "a wrong pair" else []
     assert all(before)
     weights = engine.state_dict()
-    with pytest.raises(InvalidRequest, match=r"pair \(sum, count\)"):
+    with refused(InvalidRequest, "loss", rule="(sum, count)"):
         CALLS[call](engine, uneven)
     torch.testing.assert_close(dict(engine.state.stage.layers.named_parameters()), weights, rtol=0, atol=0)
 
@@ -189,7 +190,7 @@ def test_large_outputs_are_checked_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(losses, "HELD_BYTES", 1)
     (inputs, _), (_, uneven) = even_and_uneven()
     engine = Engine(network(), loss=cross_entropy, optimizer=SGD(lr=0.1), microbatch=2)
-    with pytest.raises(InvalidRequest, match="of 2 microbatches"):
+    with refused(InvalidRequest, "loss", subject="of 2 microbatches"):
         engine.train_batch((inputs, uneven[[1, 2, 3, 4, 6, 7, 0, 1]]))
 
 
@@ -201,14 +202,14 @@ def test_pair_in_a_stream_is_divided_at_once() -> None:
         return list(Engine(network(), loss=loss, optimizer=SGD(lr=0.1), microbatch=ROWS, **more).train(batches))
 
     assert trained(pair, update_interval=1) == pytest.approx(trained(cross_entropy), rel=0, abs=1e-11)
-    with pytest.raises(Unsupported, match="update_interval=1 on one replica"):
+    with refused(Unsupported, legal="update_interval=1 on one replica"):
         trained(pair, update_interval=2)
 
 
 def test_a_batch_that_counts_nothing_and_a_changing_form_are_refused() -> None:
     inputs, targets = padded(0, 2)
     engine = Engine(network(), loss=pair, optimizer=SGD(lr=0.1), microbatch=2, grid=Grid(inter=2))
-    with pytest.raises(InvalidRequest, match="count above 0"):
+    with refused(InvalidRequest, subject="counts 0"):
         engine.train_batch((inputs, torch.full_like(targets, PADDING)))
     changing = iter([True] * 5)
 
@@ -217,7 +218,7 @@ def test_a_batch_that_counts_nothing_and_a_changing_form_are_refused() -> None:
 
     engine = Engine(network(), loss=loss, optimizer=SGD(lr=0.1), microbatch=2)
     engine.train_batch((inputs, targets))
-    with pytest.raises(InvalidRequest, match="means always, or pairs always"):
+    with refused(InvalidRequest, "loss", rule="means always, or pairs always"):
         engine.train_batch((inputs, targets))
 
 
