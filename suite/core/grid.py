@@ -12,9 +12,9 @@ from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """data x inter x tensor ranks (`G_data`, `G_inter`, `G_intra`)."""
+    """data x inter x tensor ranks (`G_data`, `G_inter`, `G_intra`). Grid(inter=2, data=1) prints as 2x1."""
 
     data: int = 1
     inter: int = 1

@@ -25,7 +25,7 @@ KEYS = {
     "eager_bytes": "comm.eager_bytes",
     "device": "launch.device",
     "sparsity": "pruning.sparsity",
-    "what": "pruning.scope",
+    "scope": "pruning.scope",
     "s": "weights.s",
     "stages": "grid.inter",
     **{name: f"executor.{name}" for name in ("jitter", "stragglers", "cost")},

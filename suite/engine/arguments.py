@@ -10,14 +10,14 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import partial, wraps
 from numbers import Integral, Real
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 import torch
 from torch import nn
 
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import check_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
@@ -38,6 +38,7 @@ from suite.schedule.placement import places
 from suite.workload.split import Split
 
 _Engine = TypeVar("_Engine")
+_Arguments = ParamSpec("_Arguments")
 HALVES = ("bfloat16", "float16")
 RULES = ("SGD", "Adam", "AdamW", "RMSprop")  # update rules that have the names of torch.optim's classes
 _LEGAL_MEMORY = "memory=suite.memory.layout.resident, or memory=partial(offloaded, bucket=...)"
@@ -89,6 +90,20 @@ class EngineArguments:
     def make(self, engine: Callable[..., _Engine]) -> _Engine:
         """An engine of the class `engine` with these arguments."""
         return engine(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+def by_name(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
+    """A constructor that refuses an unknown argument with the nearest name."""
+    names = [*inspect.signature(init).parameters][1:]
+
+    @wraps(init)
+    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        for name in kwargs:
+            if name not in names:
+                raise UnknownName("argument of Engine", name, names)
+        init(*args, **kwargs)
+
+    return checked
 
 
 def check(args: EngineArguments) -> ModelParts:

@@ -104,6 +104,7 @@ class Engine:
         closed: Whether `close` was called, after which an engine neither trains nor evaluates.
     """
 
+    @arguments.by_name
     def __init__(
         self,
         model: nn.Module | Sequence[Layer],

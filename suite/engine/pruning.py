@@ -21,34 +21,34 @@ class Pruning:
     Attributes:
         method: Method that draws the mask.
         sparsity: Fraction of the prunable weights that is removed; at least 0 and below 1.
-        what: Scope of the mask: "weights" (matrices and kernels) or "all".
+        scope: Scope of the mask: "weights" (matrices and kernels) or "all".
     """
 
-    def __init__(self, method: MaskMethod, sparsity: float, what: str = "weights") -> None:
+    def __init__(self, method: MaskMethod, sparsity: float, scope: str = "weights") -> None:
         if isinstance(method, type) or (missing := missing_members(method, MaskMethod)):
             rule = "an object of a class" if isinstance(method, type) else f"an object with {' and '.join(missing)}"
             raise InvalidRequest(
                 f"Pruning(method={format_value(method)})", rule=rule, legal="Pruning(Magnitude(), sparsity=0.9)"
             )
-        check_pruned_scope(what)
-        self.method, self.sparsity, self.what = method, check_sparsity(sparsity), what
+        check_pruned_scope(scope)
+        self.method, self.sparsity, self.scope = method, check_sparsity(sparsity), scope
 
     def search_state(self) -> dict[str, torch.Tensor]:
         """State with which another process continues a search; empty for a method without a search."""
         if not self.method.searches:
             return {}
-        criterion = torch.tensor([self.sparsity, PRUNED_SCOPES.index(self.what)], dtype=torch.float64)
+        criterion = torch.tensor([self.sparsity, PRUNED_SCOPES.index(self.scope)], dtype=torch.float64)
         return {**self.method.state_dict(), _CRITERION: criterion}
 
     def check_search_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raises InvalidRequest for a search with another sparsity, scope or method. Changes nothing."""
-        sparsity, scope = state[_CRITERION].tolist()
-        if (sparsity, PRUNED_SCOPES[int(scope)]) != (self.sparsity, self.what) or not self.method.searches:
-            saved = f"sparsity={sparsity} and what={PRUNED_SCOPES[int(scope)]}"
-            ours = f"sparsity={self.sparsity} and what={self.what} by {type(self.method).__name__}"
+        sparsity, place = state[_CRITERION].tolist()
+        if (sparsity, PRUNED_SCOPES[int(place)]) != (self.sparsity, self.scope) or not self.method.searches:
+            saved = f"sparsity={sparsity} and scope={PRUNED_SCOPES[int(place)]}"
+            ours = f"sparsity={self.sparsity} and scope={self.scope} by {type(self.method).__name__}"
             raise InvalidRequest(
                 f"the checkpoint's search for a mask has {saved}, this engine's has {ours}",
-                rule="a resumed search has the method, sparsity and what of its start",
+                rule="a resumed search has the method, sparsity and scope of its start",
                 legal=saved,
             )
         self.method.check(_without_criterion(state))

@@ -51,7 +51,7 @@ def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
     keys = [
         (number, name)
         for number, layer in layers.items()
-        for name in prunable(layer, pruning.what)
+        for name in prunable(layer, pruning.scope)
         if (number, name) not in duplicates
     ]
 

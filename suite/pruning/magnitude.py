@@ -52,7 +52,9 @@ def check_kept(indices: Indices, view: View) -> Indices:
             size = view.weight(key).numel()
             what = f"{describe_weight(key)} has {size} entries, all below the global threshold at {view.sparsity}"
             raise InvalidRequest(
-                what, rule="each weight keeps at least one entry", legal="scope=layer, or a smaller sparsity"
+                what,
+                rule="each weight keeps at least one entry",
+                legal='Magnitude(scope="layer"), or a smaller sparsity',
             )
     return indices
 

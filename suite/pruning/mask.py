@@ -138,10 +138,10 @@ def describe_weight(key: Key) -> str:
     return f"weight {key[1]} of layer {key[0]}"
 
 
-def prunable(layer: nn.Module, what: str) -> Iterator[str]:
+def prunable(layer: nn.Module, scope: str) -> Iterator[str]:
     """Names of the prunable weights in a layer, by the scope as defined in the module docstring."""
-    check_pruned_scope(what)
-    if what == "weights" and not getattr(layer, "prunable", True):
+    check_pruned_scope(scope)
+    if scope == "weights" and not getattr(layer, "prunable", True):
         return
     matrices, embedded = set(), set()  # by id, because a weight may have several names
     for module in layer.modules():
@@ -151,7 +151,7 @@ def prunable(layer: nn.Module, what: str) -> Iterator[str]:
             elif any(isinstance(module, kind) and name in names for kind, names in _MATRICES):
                 matrices.add(id(parameter))
     for name, parameter in layer.named_parameters():
-        if parameter.requires_grad and (what == "all" or id(parameter) in matrices - embedded):
+        if parameter.requires_grad and (scope == "all" or id(parameter) in matrices - embedded):
             yield name
 
 

@@ -20,6 +20,6 @@ def check_sparsity(sparsity: float) -> float:
     return float(sparsity)
 
 
-def check_pruned_scope(what: str) -> None:
-    if what not in PRUNED_SCOPES:
-        raise UnknownName("what", str(what), PRUNED_SCOPES)
+def check_pruned_scope(scope: str) -> None:
+    if scope not in PRUNED_SCOPES:
+        raise UnknownName("scope", str(scope), PRUNED_SCOPES)

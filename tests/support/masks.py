@@ -21,7 +21,7 @@ def stage_view(
     layer_numbers: range,
     *,
     sparsity: float = 0.5,
-    what: str = "weights",
+    scope: str = "weights",
     seed: int = 0,
     total: Callable[[float], float] = float,
     stage: int = 0,
@@ -33,7 +33,7 @@ def stage_view(
     def weight(key: Key) -> torch.Tensor:
         return layers[key[0]].get_parameter(key[1])
 
-    keys = [(number, name) for number, layer in numbered_layers for name in prunable(layer, what)]
+    keys = [(number, name) for number, layer in numbered_layers for name in prunable(layer, scope)]
     return View(numbered_layers, weight, keys, sparsity, seed, total, stage, stages)
 
 

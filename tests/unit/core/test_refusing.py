@@ -60,7 +60,7 @@ def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
         raise InvalidRequest("clip_norm", None, "above 0, or None", "clip_norm=1.0")
     assert str(caught.value) == f"optimizer.clip_norm=null; rule: above 0, or null; legal: {legal}"
     with refused(UnknownName, "pruning.scope"), in_config_keys():
-        raise UnknownName("what", "bogus", ["weights"])
+        raise UnknownName("scope", "bogus", ["weights"])
 
 
 def test_an_unknown_name_gets_the_nearest_if_one_is_near() -> None:

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from suite import Adam, AdamW, DynamicLossScaler, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning
-from suite.core.errors import InvalidRequest, SuiteError, Unsupported
+from suite import Adam, AdamW, DynamicLossScaler, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning, Replay
+from suite.core.errors import InvalidRequest, SuiteError, UnknownName, Unsupported
 from suite.core.keys import in_config_keys, translated
 from suite.memory.layout import offloaded
 from tests.support.refusals import refused
@@ -122,6 +122,15 @@ def test_refusals_give_a_legal_value() -> None:
             make_engine(**arguments)
 
 
+@pytest.mark.parametrize(("name", "nearest"), [("clip", "clip_norm"), ("check_losses", "check_loss"), ("ties", "tied")])
+def test_unknown_argument_is_rejected_with_the_nearest(name: str, nearest: str) -> None:
+    for make in (Engine, Replay):
+        with refused(UnknownName, name, legal=repr(nearest)):
+            make(layers(), loss=cross_entropy, optimizer=Adam(lr=0.1), microbatch=1, **{name: 1})
+    with pytest.raises(TypeError):
+        Grid(2, 1)  # type: ignore[misc]
+
+
 def test_invalid_grid_and_pruning_are_rejected() -> None:
     for axis in ("data", "inter", "tensor"):
         for size in (0, -1, 1.5, "2", None, True):
@@ -129,7 +138,7 @@ def test_invalid_grid_and_pruning_are_rejected() -> None:
                 Grid(**{axis: size})
     with refused(Unsupported, "tensor", "2"):
         make_engine(grid=Grid(tensor=2))
-    wrong: dict[str, list[Any]] = {"method": [Magnitude, "magnitude"], "sparsity": [1.0], "what": ["biases"]}
+    wrong: dict[str, list[Any]] = {"method": [Magnitude, "magnitude"], "sparsity": [1.0], "scope": ["biases"]}
     for name, values in wrong.items():
         for value in values:
             with refused(InvalidRequest, name):

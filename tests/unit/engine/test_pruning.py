@@ -268,8 +268,8 @@ def test_search_with_other_criterion_is_rejected(tmp_path: Path) -> None:
     for other, subject in (
         (Pruning(EarlyBird(epoch=1, window=3), 0.8), "EarlyBird(window=5), this engine's is 3"),
         (Pruning(EarlyBird(epoch=1), 0.5), "this engine's has sparsity=0.5"),
-        (Pruning(EarlyBird(epoch=1), 0.8, "all"), "this engine's has sparsity=0.8 and what=all"),
-        (Pruning(FixedMask(TICKET, after=9), 0.8), "what=weights by FixedMask"),
+        (Pruning(EarlyBird(epoch=1), 0.8, "all"), "this engine's has sparsity=0.8 and scope=all"),
+        (Pruning(FixedMask(TICKET, after=9), 0.8), "scope=weights by FixedMask"),
     ):
         again = alone(pruning=other)
         before = rank_state(again)

@@ -121,7 +121,7 @@ def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magn
 def test_settings_without_a_mask_are_refused() -> None:
     assert [batches for batches in range(50) if Magnitude().draws_after(batches)] == [0]
     layers = [line([1.0, 2.0]), line([0.1, 0.2])]
-    with refused(InvalidRequest, subject="weight weight of layer 1 has 2 entries", legal="scope=layer"):
+    with refused(InvalidRequest, subject="weight weight of layer 1 has 2 entries", legal='scope="layer"'):
         Magnitude("global").draw(whole_view(layers, sparsity=0.5))
     assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
     for scope in ("global", "layer"):

@@ -30,8 +30,8 @@ def index(*places: int) -> torch.Tensor:
     return torch.tensor(places, dtype=torch.int32)
 
 
-def names(layer: nn.Module, what: str = "weights") -> list[str]:
-    return list(prunable(layer, what))
+def names(layer: nn.Module, scope: str = "weights") -> list[str]:
+    return list(prunable(layer, scope))
 
 
 class Attending(nn.Module):
@@ -66,7 +66,7 @@ def test_scope_all_is_every_trained_weight() -> None:
     layer.prunable = False
     layer[0].weight.requires_grad_(False)
     assert names(layer, "all") == ["0.bias", "1.weight", "2.weight", "2.bias"]
-    with refused(UnknownName, "what", "weight", legal="did you mean 'weights'?"):
+    with refused(UnknownName, "scope", "weight", legal="did you mean 'weights'?"):
         names(layer, "weight")
 
 
@@ -226,7 +226,7 @@ def test_channel_mask_is_restored_with_the_rest_dense(path: Path, stages: int) -
 
 def test_extra_entries_do_not_make_a_channel_mask(path: Path) -> None:
     layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
-    ticket = RandomMask().draw(whole_view(layers, what="all"))
+    ticket = RandomMask().draw(whole_view(layers, scope="all"))
     entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
     ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
     del ticket[1, "weight"]

@@ -45,7 +45,7 @@ def test_every_plan_that_divides_is_tried_once(tensor: bool) -> None:
         data = 12 // (inter * split)
         whole = data * inter * split == 12 and WIDE.layers % inter == 0 and (tensor or split == 1)
         if whole and WIDE.heads % split == 0 and 24 % (data * microbatch) == 0:
-            expected.add((Grid(data, inter, split), microbatch))
+            expected.add((Grid(data=data, inter=inter, tensor=split), microbatch))
     assert {(plan.grid, plan.microbatch) for plan in tried} == expected
     assert len(tried) == len(expected) == (32 if tensor else 10)
     assert {(plan.shape, plan.batch, plan.grid.size) for plan in tried} == {(WIDE, 24, 12)}
@@ -114,13 +114,13 @@ def test_plans_that_do_not_fit_or_divide_are_refused() -> None:
     ("model", "name", "grid", "microbatch"),
     drawn(
         [  # AxoNN Table II, on its batch of weak scaling
-            ("transformer_12b", "axonn", Grid(8, 6), 8),
-            ("transformer_24b", "axonn", Grid(8, 12), 4),
-            ("transformer_12b", "axonn_no_memopt", Grid(2, 24), 4),
-            ("transformer_12b", "deepspeed_3d", Grid(8, 2, 3), 2),
-            ("transformer_12b", "megatron_lm", Grid(1, 16, 3), 8),
-            ("transformer_24b", "megatron_lm", Grid(2, 16, 3), 8),
-            ("transformer_24b", "one_f_one_b", Grid(2, 48), 4),
+            ("transformer_12b", "axonn", Grid(data=8, inter=6), 8),
+            ("transformer_24b", "axonn", Grid(data=8, inter=12), 4),
+            ("transformer_12b", "axonn_no_memopt", Grid(data=2, inter=24), 4),
+            ("transformer_12b", "deepspeed_3d", Grid(data=8, inter=2, tensor=3), 2),
+            ("transformer_12b", "megatron_lm", Grid(data=1, inter=16, tensor=3), 8),
+            ("transformer_24b", "megatron_lm", Grid(data=2, inter=16, tensor=3), 8),
+            ("transformer_24b", "one_f_one_b", Grid(data=2, inter=48), 4),
         ],
         n=2,
     ),
