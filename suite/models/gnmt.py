@@ -206,7 +206,7 @@ def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:
 @draws_nothing
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy per target token of a microbatch in nats, at least in single precision. Padding does not
-    count.
+    count. Systems average it over microbatches, as DeepSpeed and torch's pipelines do, whatever their padding.
 
     logits: (b, t, v); targets: (b, t)
     """
