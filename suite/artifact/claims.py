@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import yaml
 
@@ -48,7 +49,8 @@ class ClaimRow:
     why: str
 
 
-def expected_seconds() -> dict[str, float]:
+@cache
+def expected_seconds() -> Mapping[str, float]:
     """Seconds of each experiment on two quiet cores, from its YAML."""
     by_experiment = {}
     for path in sorted((CONF / "experiment").glob("*.yaml")):
