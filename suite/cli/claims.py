@@ -22,10 +22,12 @@ def papers(arguments: Arguments) -> int:
         return _mutate(options)
     if options.action == "sensitivity":
         return _sensitivity(options.names)
+    if not options.names and options.action in ("answer", "where"):
+        raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
     if options.action == "answer":
         return _answer(options.names)
     if options.action == "where":
-        return max(map(_where, options.names), default=Exit.OK)
+        return _where(options.names)
     return _fit()
 
 
@@ -45,8 +47,6 @@ def _answer(names: Sequence[str]) -> int:
     from suite.papers.common.verdicts_now import judge_claims
     from suite.report.claim_text import ours, published
 
-    if not names:
-        raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
     for name, verdict in judge_claims(names).items():
         print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
         for each in (verdict, *verdict.others):
@@ -102,22 +102,26 @@ def _unturned() -> int:
     return Exit.OK
 
 
-def _where(name: str) -> int:
+def _where(names: Sequence[str]) -> int:
+    """Print each claim with its passages. A claim without one is named, and does not end the command."""
     from suite.papers.common import claims, passages
 
-    claims_by_id = {claim.id: claim for claim in claims.load()}
-    if name not in claims_by_id:
-        raise UnknownName("claim", name, claims_by_id)
-    claim, folder = claims_by_id[name], passages.folder()
-    print(f"{claim.paper}, {claim.where}\n{claim.asserts}")
+    claims_by_id, folder, status = {claim.id: claim for claim in claims.load()}, passages.folder(), Exit.OK
+    chosen = [claim for name in names for claim in claims.named(name, claims_by_id)]
     if folder is None:
         raise InvalidRequest(
             f"{passages.VARIABLE} is not set",
             rule="the folder of the papers' texts",
             legal=f"{passages.VARIABLE}=FOLDER",
         )
-    print("\n".join(passages.passage_lines(claim, folder)))
-    return Exit.OK
+    for claim in chosen:
+        print(f"{claim.paper}, {claim.where}\n{claim.asserts}")
+        try:
+            print("\n".join(passages.passage_lines(claim, folder)))
+        except InvalidRequest as refusal:
+            print(refusal)
+            status = Exit.SOME_FAILED
+    return status
 
 
 def _fit() -> int:
@@ -168,7 +172,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "constants behind simulated verdicts and write each paper's sensitivity.yaml; fit: fit the constants of the "
         "simulated machines and compare them with conf/efficiency",
     )
-    help_of_names = "ids of claims (samo.eq2.samo_bytes) or mutations, or papers (default: all)"
+    help_of_names = "ids of claims, patterns of ids ('samo.eq*') or papers; mutate: of mutations too (default: all)"
     parser.add_argument("names", nargs="*", metavar="ID", help=help_of_names)
     parser.add_argument("--first", action="store_true", help="mutate: judge one quick claim per family")
     help_of_among = "mutate: judge all claims that match and write the changed ones to mutations.yaml"

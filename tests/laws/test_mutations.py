@@ -144,6 +144,11 @@ def test_changes_outside_functions_and_unclear_passages_are_refused(
     assert len(mutation_of("4", "9").code()) == 2  # the function and its lambda
     with refused(UnknownName, "mutation", f"{KNOWN[0].id}x", legal=KNOWN[0].id):
         mutations.select_mutations([f"{KNOWN[0].id}x"], KNOWN)
+    claim, _ = KNOWN[-1].turns[0]
+    for name in (KNOWN[-1].id, claim, f"{claim[:-1]}?", claim.partition(".")[0]):
+        chosen = mutations.select_mutations([name, name], KNOWN)
+        assert KNOWN[-1] in chosen
+        assert len(chosen) == len({*chosen}) < len(KNOWN)
 
 
 ROW = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says": "b", "turns": {"derived": ["b"]}}

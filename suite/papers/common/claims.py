@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,6 +79,18 @@ _DECISION = ("id", "weight", "paper", "where", "finding", "decision")  # text fi
 
 _Word = TypeVar("_Word", bound=StrEnum)
 Answered = tuple[str, Evidence]  # an answer, identified by the id of its claim and its evidence
+
+
+def named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
+    """The claim with this id, the claims of this paper, or those whose ids match this pattern with *.
+
+    Raises UnknownName for none."""
+    if name in known:
+        return [known[name]]
+    matches = [claim for claim in known.values() if claim.paper == name or fnmatchcase(claim.id, name)]
+    if not matches:
+        raise UnknownName("claim", name, known)
+    return matches
 
 
 def load(folder: Path | None = None) -> tuple[Claim, ...]:

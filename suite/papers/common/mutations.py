@@ -124,13 +124,23 @@ def load(folder: Path = FOLDER) -> tuple[Mutation, ...]:
     return tuple(mutations)
 
 
-def select_mutations(names: Iterable[str], known: Sequence[Mutation]) -> list[Mutation]:
-    """Mutations with the given ids, or all without ids. Raises UnknownName for an unknown id."""
+def select_mutations(names: Sequence[str], known: Sequence[Mutation]) -> list[Mutation]:
+    """Mutations with these ids, or that change a verdict of these claims or papers; all without names.
+
+    Raises UnknownName for a name that is neither."""
     by_id = {mutation.id: mutation for mutation in known}
+    claims_by_id = {claim.id: claim for claim in claims.load()} if {*names} - {*by_id} else {}
+    chosen = {}
     for name in names:
-        if name not in by_id:
-            raise UnknownName("mutation", name, by_id)
-    return [by_id[name] for name in names] or list(known)
+        if name in by_id:
+            chosen[name] = by_id[name]
+            continue
+        try:
+            turned = {claim.id for claim in claims.named(name, claims_by_id)}
+        except UnknownName:
+            raise UnknownName("mutation", name, {*by_id, *claims_by_id, *PAPERS}) from None
+        chosen |= {each.id: each for each in known if turned.intersection(claim for claim, _ in each.turns)}
+    return list(chosen.values()) if names else list(known)
 
 
 def run_mutations(

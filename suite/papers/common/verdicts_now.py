@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import yaml
 
 from suite.config.compose import resolve
 from suite.core.claim import AnswerRow, Claim, Evidence, Judged
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.resources import conf_folder
 from suite.papers.common import claims
@@ -35,7 +34,7 @@ def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
     """Judge claims with newly computed values.
 
     Args:
-        names: Ids of claims, or patterns of ids with *.
+        names: Ids of claims, and patterns of ids or papers, whose claims without a function are left out.
 
     Returns:
         The judged claims by id.
@@ -132,13 +131,8 @@ def judge_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
 
 
 def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
-    """The claim with this id, or the claims that match this pattern and are answered by a function."""
-    if name in known:
-        return [known[name]]
-    matches = [claim for claim in known.values() if fnmatchcase(claim.id, name)]
-    if not matches:
-        raise UnknownName("claim", name, known)
-    return [claim for claim in matches if any(row.function for row in claim.answers)]
+    """The claim with this id, or the claims of a pattern or a paper that a function answers."""
+    return [claim for claim in claims.named(name, known) if name in known or any(row.function for row in claim.answers)]
 
 
 def _entries(chosen: Sequence[Claim]) -> list[StoredRecord]:

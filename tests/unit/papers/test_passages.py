@@ -80,12 +80,16 @@ def test_command_shows_the_passage(
     monkeypatch.setenv(passages.VARIABLE, str(tmp_path))
     passage = fingerprint("second one spans")
     row = replace(ALL[-1], id="samo.x", paper="samo", passage=passage)
-    monkeypatch.setattr(claims, "load", lambda: (row,))
+    without = replace(row, id="samo.a", passage=None)
+    monkeypatch.setattr(claims, "load", lambda: (without, row))
     (tmp_path / "samo.txt").write_text(TEXT, encoding="utf-8")
     capsys.readouterr()
     assert main(["where", "samo.x"]) == 0
     assert "it. the [second one spans] five lines," in capsys.readouterr().out
-    assert main(["where", "samo.y"]) == 2
+    assert main(["where", "samo.y"]) == main(["where"]) == 2
+    for name in ("samo", "samo.?"):  # a claim without a passage does not hide those of the others
+        assert main(["where", name]) == 1
+        assert capsys.readouterr().out.count("[second one spans]") == 1
 
 
 @pytest.mark.parametrize("paper", TEXTS)
