@@ -61,6 +61,7 @@ def build_engine(config: RunConfig, layers: Sequence[nn.Module], world: Any, **o
         "half": config.precision.half,
         "bucket_numel": config.optimizer.bucket_numel,
         "buckets_per_reduction": config.optimizer.buckets_per_reduction,
+        "check_loss": 0,
         "compare_batches": False,
     }
     return Engine(layers, world=world, **{**defaults, **options})

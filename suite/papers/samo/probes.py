@@ -80,7 +80,7 @@ def view(layers: Sequence[nn.Module], sparsity: float) -> View:
 def engine(layers: Sequence[nn.Module], pruning: Pruning | None = None, **options: Any) -> Engine:
     """Engine on copies of `layers` in mixed precision with Adam and microbatches of two, unless options differ."""
     adam: Any = Adam(0.01)
-    defaults = {"half": HALF, "microbatch": 2, "world": threads.LoopbackWorld(threads.Hub(1), 0)}
+    defaults = {"half": HALF, "microbatch": 2, "check_loss": 0, "world": threads.LoopbackWorld(threads.Hub(1), 0)}
     return Engine(
         copy.deepcopy(list(layers)),
         loss=nn.functional.mse_loss,
