@@ -115,6 +115,7 @@ CASES: list[tuple[str, Replaced, str, str]] = [
     ("compiler", program_said(reason="killed"), BROKEN, "killed"),
     ("Chromium", program_said(reason="libnss3.so"), BROKEN, "libnss3.so"),
     ("Chromium", program_said(reason="late", late=True), UNKNOWN, "late"),
+    ("pytest-benchmark", no_package("pytest-benchmark"), ABSENT, "not installed"),
     ("Slurm", NO_PROGRAM, ABSENT, "no sinfo and no sbatch"),
     ("Slurm", program_said(reason="Unable to contact"), BROKEN, "Unable to contact"),
     ("Slurm", program_said("debug* 2\nlong 64\n"), WORKS, "debug* 2, long 64"),

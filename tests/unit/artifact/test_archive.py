@@ -36,6 +36,7 @@ SECRET = "/home/alice_w/experiments"
 def record(key: str, **changes: Any) -> Record:
     config = {"reports": f"{SECRET}/reports", "launch": {"python_path": ["mine", f"{SECRET}/mine"]}}
     provenance = {"command": f"suite run reports={SECRET}/reports", "seconds": 12.0, "host": socket.gethostname()}
+    provenance |= {"machine": {"processor": "A processor", "cores": 2, "memory_bytes": 8e9, "system": "Linux"}}
     return nights.record((0.5, 0.6), key=key, config=config, provenance=provenance, **changes)
 
 
@@ -84,6 +85,7 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()
     readme = files["README.md"].decode()
     assert "3 records" in readme
+    assert "A processor, 2 cores, 8 GB" in readme
     assert b"torch==" in files["environment/packages.txt"]
     assert b"works: PATH/python" in files["environment/doctor.txt"]
     header, *rows = files["CLAIMS.csv"].decode().splitlines()

@@ -86,6 +86,15 @@ def received(channel: GlooChannel) -> dict[Op, Any]:
     return mailbox
 
 
+def test_value_arrives_in_its_frame() -> None:
+    pair, value = Pair(), (torch.arange(5.0), torch.tensor([[1, 2]]))
+    pair.left.send(FIRST, value)
+    assert received(pair.right) == {}
+    pair.deliver_all()
+    (arrived,) = received(pair.right).values()
+    assert [tensor.tolist() for tensor in arrived] == [tensor.tolist() for tensor in value]
+
+
 def test_rank_does_not_wait_for_a_part_of_a_frame() -> None:
     """The frame of a small value has 14 words of 8 bytes; the last word is the mark."""
     value = (torch.tensor([5.0]),)

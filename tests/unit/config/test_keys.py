@@ -140,6 +140,11 @@ def test_refused_values_of_one_executor_leave_a_record() -> None:
 # -- update rules -----------------------------------------------------------------------------------------------------
 
 
+def test_missing_key_names_what_requires_it() -> None:
+    with refused(InvalidRequest, "executor.network.bandwidth", rule="executor.kind=emulated"):
+        resolve(["executor=emulated", "~executor.network.bandwidth"])
+
+
 def test_bucket_keys_are_no_arguments_of_update_rules() -> None:
     optimizer = resolve(["optimizer=sgd", "optimizer.bucket_numel=7", "optimizer.clip_norm=0.5"]).optimizer
     assert (optimizer.bucket_numel, optimizer.buckets_per_reduction, optimizer.clip_norm) == (7, 4, 0.5)

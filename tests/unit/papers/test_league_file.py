@@ -102,6 +102,7 @@ def test_command_scores_a_file_of_cells(
     path, folder = file_of(tmp_path, *map(row_of, few)), tmp_path / "new"
     assert main([f"cells={path}", f"reports={folder}"]) == Exit.OK
     _, _, *lines = capsys.readouterr().out.splitlines()
+    assert any("mean over 1 group: " in line for line in lines), "no mean of the groups that print memory"
     content = read_league(folder)
     groups = [(group.group, group.cells) for group in content.groups]
     assert [tuple(line.split()[:2]) for line in lines[: len(groups)]] == [(name, str(cells)) for name, cells in groups]

@@ -114,6 +114,13 @@ def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytes
     assert fake.run().line["base"] == history.read(fake.folder / "nights")[0][0]["night"]  # not the regression
 
 
+def test_new_failure_is_named_with_both_outcomes(fake: FakeRuns) -> None:
+    fake.run()
+    fake.changes = {"outcome": Outcome.FAILED, "reason": "it broke"}
+    [sentence, *_] = fake.run().line["regressions"]
+    assert "ok -> failed: it broke" in sentence
+
+
 MEMORY = {"peak_memory": Metric("B", "lower", (8192.0,))}
 SECOND_NIGHTS: list[tuple[dict[str, Any], str, Exit, bool]] = [  # attributes, status, exit, whether rounds are needed
     ({"base": 0.065}, "passed", Exit.OK, True),  # both codes: the machine is slower
