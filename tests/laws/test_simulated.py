@@ -201,7 +201,9 @@ def test_one_replica_of_a_system_stands_for_all(name: str) -> None:
         small = partial(offloaded, bucket=100)
         modelled = replace(modelled, layout=small, bucket_numel=100, buckets_per_reduction=2)
     for data, inter, tensor in ((3, 2, 2), (4, 4, 1)):
-        plan = SimulationPlan(TINY, modelled, Grid(data, inter, tensor if modelled.tensor else 1), 24, 2)
+        plan = SimulationPlan(
+            TINY, modelled, Grid(data=data, inter=inter, tensor=tensor if modelled.tensor else 1), 24, 2
+        )
         on, software = machine(devices_per_node=plan.grid.size // data), efficiency(delay=0.1, collective=0.2)
         assert_equal(*(run(plan, on, software, symmetric=symmetric) for symmetric in (True, False)))
 
