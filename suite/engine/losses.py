@@ -156,8 +156,13 @@ class LossCheck:
     def __init__(self, loss: Callable[..., Any], structure: OutputStructure | None, replicas: int) -> None:
         self.loss, self.structure, self.replicas = loss, structure, replicas
         self.pieces: dict[int, list[_Piece]] = {}
-        self.missing: dict[int, int] = {}  # microbatches
+        self.missing: dict[int, int] = {}  # microbatches that have not run, by batch
         self.draws = False
+
+    def begin(self) -> None:
+        """Forget the microbatches of a batch that was interrupted."""
+        self.pieces.clear()
+        self.missing.clear()
 
     def observe(self, batch: int, microbatches: int, outputs: Value, targets: Targets, loss: Loss) -> None:
         """Add one of the microbatches of a batch, or of an update of a stream; compare them after the last.

@@ -80,6 +80,8 @@ class StepRunner:
         state.versions.begin(self.interval)
         state.copies.follow_modes()
         state.note_statistics(self.interval.microbatches)
+        if state.loss_check is not None:
+            state.loss_check.begin()
         trace = state.trace if state.record_trace else None
         ops = run_on_rank(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
         while True:
@@ -199,7 +201,7 @@ class StepRunner:
                 rule=f"{NO_COMMON_UPDATE}, at which counts could be added",
                 legal="update_interval=1 on one replica, or a loss that is a mean",
             )
-        if weight is not None:
+        if weight is not None and not state.settings.streams:  # a stream divides at once
             self.weights.append(weight / (microbatches * replicas))
 
     def _share_of_batch(self, index: int, loss: torch.Tensor) -> torch.Tensor:
@@ -286,6 +288,8 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
     place, names = settings.place, ("loss", *settings.score_names)
     if not state.drained:
         raise within_stream("an evaluation")
+    if state.loss_check is not None:
+        state.loss_check.begin()
     totals, total_weight, total_count, first_batch_size, evaluated = [0.0] * len(names), 0.0, 0.0, 0, 0
     while (batch := agreement.next(source, "evaluation")) is not END:
         agreement.settle()

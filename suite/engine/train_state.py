@@ -238,8 +238,9 @@ class TrainState:
             batch: Number of the update, or of the batch in an evaluation.
         """
         check, every = self.loss_check, self.settings.check_loss
+        last = self.stages[self.settings.place.stages - 1]
+        last.observe = None  # one of a batch that was interrupted
         if check is not None and every and batch % every == 0:
-            last = self.stages[self.settings.place.stages - 1]
             last.observe = partial(check.observe, -1 - batch if evaluates else batch, microbatches)
 
     def allocate(self, kept: Mapping[int, torch.Tensor]) -> None:

@@ -185,6 +185,20 @@ def test_check_calls_a_loss_once_per_batch_and_leaves_no_trace() -> None:
     assert calls == [2, 2, 2, 2, ROWS] * 3
 
 
+@pytest.mark.parametrize("call", ["evaluate", "gradients"])
+def test_an_interrupted_batch_is_no_part_of_the_next_check(call: str) -> None:
+    """The loss fails on the second microbatch; in the next batch the last microbatch alone weighs less."""
+    (inputs, targets), _ = even_and_uneven()
+    wrong, uneven = targets.clone(), targets.clone()
+    uneven[-1, 1:] = PADDING
+    wrong[2:] = CLASSES
+    engine = Engine(network(), loss=cross_entropy, optimizer=SGD(lr=0.1), microbatch=2)
+    with pytest.raises(IndexError):
+        CALLS[call](engine, (inputs, wrong))
+    with refused(InvalidRequest, "loss", subject="of 4 microbatches"):
+        CALLS[call](engine, (inputs, uneven))
+
+
 def test_large_outputs_are_checked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last microbatch alone is uneven, and outputs of two microbatches are held at a time."""
     monkeypatch.setattr(losses, "HELD_BYTES", 1)
