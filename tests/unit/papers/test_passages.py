@@ -87,7 +87,7 @@ def test_command_shows_the_passage(
     assert main(["where", "samo.x"]) == 0
     assert "it. the [second one spans] five lines," in capsys.readouterr().out
     assert main(["where", "samo.y"]) == main(["where"]) == 2
-    for name in ("samo", "samo.?"):  # a claim without a passage does not hide those of the others
+    for name in ("samo", "samo.?"):  # a claim without a passage does not hide the passages of other claims
         assert main(["where", name]) == 1
         assert capsys.readouterr().out.count("[second one spans]") == 1
 
