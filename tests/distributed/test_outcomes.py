@@ -85,7 +85,7 @@ def test_fault_is_recorded_as_outcome(
         assert len(record.series["loss"]) >= 2
     (stored,) = (tmp_path / "records").iterdir()
     assert stored.name == f"{record.key}.json"
-    assert Record.read(stored) == record
+    assert Record.read(stored).to_json() == record.to_json()  # texts: a loss may be NaN
     assert exit_code([record]) == 2
     assert no_rank_left()
 
