@@ -109,8 +109,7 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
     for key, value, legal in (("transport", transport, TRANSPORTS), ("order", order, ORDERS)):
         if value not in legal:
             raise UnknownName(key, value, legal)
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
-        raise UnknownName("device", device, DEVICES)
+    check_device(device)
     if transport == "nccl" and device == "cpu":
         raise Unsupported('transport="nccl" on a CPU', rule="NCCL sends CUDA memory only", legal='device="cuda"')
     if transport == "mpi" and launcher in LAUNCHERS_WITHOUT_MPI:
@@ -119,6 +118,12 @@ def check_transport(transport: str, order: str, *, device: str, launcher: str) -
             rule="MPI ranks are started by mpiexec or by srun --mpi=pmix",
             legal="mpiexec as the launcher",
         )
+
+
+def check_device(device: str) -> None:
+    """Raises UnknownName for another device than a CPU or a GPU of CUDA."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UnknownName("device", device, DEVICES)
 
 
 def launcher_kind(command: str, mpi: str | None = None) -> str:

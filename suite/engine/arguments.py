@@ -77,6 +77,7 @@ class EngineArguments:
     compare_batches: bool
     shard: bool
     prefetch: bool
+    device: torch.device | str | None
     world: World | None
 
     @classmethod
@@ -141,6 +142,9 @@ def check(args: EngineArguments) -> ModelParts:
         check_protocol("weights", args.weights, WeightPolicy, 'Predict(s="paper")')
     if args.world is not None:
         check_protocol("world", args.world, World, "suite.comm.world.init_world()")
+        if args.device is not None:
+            rule = "the ranks of a world have their devices"
+            raise InvalidRequest(f'device="{args.device}" with world=', rule=rule, legal="init_world(device=...)")
     _check_optimizer(args.optimizer, args.lr_scheduler)
     check_loss(args.loss)
     _check_memory(args.memory, args.half)

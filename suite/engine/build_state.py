@@ -28,7 +28,7 @@ from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import state_names
 from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.optim.update import Update
-from suite.engine.process_setup import check_half
+from suite.engine.process_setup import check_half, device_of
 from suite.engine.pruning_step import prune_if_due
 from suite.engine.split_backward import check_splittable
 from suite.engine.split_model import ModelParts
@@ -47,7 +47,8 @@ def build_train_state(args: EngineArguments) -> TrainState:
 
     Raises InvalidRequest for arguments that cannot train together."""
     parts = arguments.check(args)
-    world = args.world or init_world()
+    device = device_of(parts.layers, args.world.device if args.world else args.device)
+    world = args.world or init_world(device=device)
     settings = _settings(args, parts, world)
     comm = _communicators(settings, world)
     place, policy = settings.place, args.weights or Latest()

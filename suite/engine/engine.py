@@ -96,7 +96,8 @@ class Engine:
         shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
             DistributedSampler gives it. All parts have the same size.
         prefetch: Whether the next batch is read, and copied to the device, while one is trained on.
-        world: Ranks of the run; by default the launcher's.
+        device: Device of this rank; by default that of the model's weights. "cuda" is the device of the rank's number.
+        world: Ranks of the run, on their devices; by default the launcher's.
 
     Attributes:
         state: Training state of this rank; of rank 0 where ranks are threads.
@@ -136,6 +137,7 @@ class Engine:
         compare_batches: bool = True,
         shard: bool = False,
         prefetch: bool = False,
+        device: torch.device | str | None = None,
         world: World | None = None,
     ) -> None:
         args = arguments.EngineArguments.from_locals(locals())

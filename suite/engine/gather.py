@@ -342,10 +342,10 @@ def _check_rows(output: Value, rows: int) -> None:
 
 
 def _of_all_replicas(state: TrainState, outputs: Mapping[int, Value]) -> dict[int, Value]:
-    """Outputs of all chunks of the batch, which the last stages of the replicas hold."""
+    """Outputs of all chunks of the batch, which the last stages of the replicas hold, on the host."""
     settings = state.settings
     if state.agreement.group is None:
-        return dict(outputs)
+        return {number: tuple(tensor.cpu() for tensor in value) for number, value in outputs.items()}
     chunks: dict[int, Value] = {}
     for replica in range(settings.grid.data):
         pipeline = settings.grid.pipeline(settings.grid.rank(data=replica, inter=0))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 
 import torch
+from torch import nn
 
 from suite.comm.p2p.polling import set_timer_slack
-from suite.core.errors import MissingDependency, Unsupported
+from suite.comm.rendezvous.launcher_env import launch_info
+from suite.comm.world import check_device
+from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 
 now = perf_counter
 MIN_REPEATS = 3  # products of a measured peak; the first may wait for memory
@@ -19,15 +23,32 @@ def prepare(threads: int) -> None:
     set_timer_slack()
 
 
-def device_of(kind: str, local_rank: int) -> str:
-    """The device of one rank: 'cpu', or its CUDA device, which becomes current. Raises MissingDependency without it."""
-    if kind == "cpu":
-        return kind
-    if not torch.cuda.is_available() or local_rank >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise MissingDependency(f"CUDA device {local_rank}", f"this machine has {count}; use launch.device=cpu")
-    torch.cuda.set_device(local_rank)
-    return f"cuda:{local_rank}"
+def device_of(layers: Iterable[object], device: torch.device | str | None) -> str:
+    """The device of this rank: `device`, or that of the modules among the layers; the CPU without either.
+
+    A CUDA device becomes current.
+
+    Raises:
+        InvalidRequest: For weights on several devices, and on a GPU that is not this device.
+        MissingDependency: For a GPU that this machine does not have.
+    """
+    weights = (weight for layer in layers if isinstance(layer, nn.Module) for weight in layer.parameters())
+    found = sorted({str(weight.device) for weight in weights} - {"meta"})
+    chosen = str(device if device is not None else found[0] if found else "cpu")
+    check_device(chosen)
+    if chosen == "cuda":
+        chosen = f"cuda:{launch_info().local_rank}"
+    if found not in ([], ["cpu"], [chosen]):
+        raise InvalidRequest(
+            f"weights on {' and '.join(found)} for the device {chosen}",
+            rule="a rank has one device, and the weights of a model on a GPU stay there",
+            legal=f'model.to("{chosen}")',
+        )
+    if chosen.startswith("cuda:"):
+        if int(chosen.removeprefix("cuda:")) >= (count := torch.cuda.device_count()):
+            raise MissingDependency(f"the device {chosen}", f"torch finds {count} GPUs; the device cpu needs none")
+        torch.cuda.set_device(chosen)
+    return chosen
 
 
 def check_half(half: str, device: torch.device | str) -> None:

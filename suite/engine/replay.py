@@ -23,6 +23,7 @@ from suite.core.protocols import Read, StageVersions, Value, WeightPolicy, World
 from suite.engine.batch_stream import Batch
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
+from suite.engine.process_setup import device_of
 from suite.engine.random_state import user_values
 from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
 from suite.engine.stage import Stage, as_value
@@ -47,10 +48,12 @@ class Replay:
         grid: Grid | None = None,
         recorded: Sequence[Passes] | None = None,
         record_trace: bool = False,
+        device: torch.device | str | None = None,
         **arguments: Any,
     ) -> None:
         self.grid = grid or Grid()
-        self.hub = CoroutineHub(self.grid.size)
+        layers = [model] if isinstance(model, nn.Module) else model
+        self.hub = CoroutineHub(self.grid.size, device_of(layers, device))
         if recorded is not None and len(recorded) != self.grid.size:
             raise InvalidRequest(
                 f"recorded= holds passes of {len(recorded)} ranks for a grid of {self.grid.size} ranks",
@@ -126,8 +129,9 @@ class Replay:
 
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
         """Outputs of the network in evaluation mode, with the newest weights and the statistics of replica 0."""
-        half = self.engines[0].state.settings.half
-        value = as_value(inputs)
+        state = self.engines[0].state
+        half = state.settings.half
+        value = tuple(tensor.to(state.comm.world.device) for tensor in as_value(inputs))
         value = tuple(tensor.to(half) if half and tensor.is_floating_point() else tensor for tensor in value)
         for stage in self.stages:
             value = stage.outputs(value)

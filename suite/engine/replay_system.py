@@ -20,7 +20,7 @@ class ReplaySystem:
 
     def __init__(self, system: type[EngineSystem], world: World, config: RunConfig) -> None:
         self.network = network(config)
-        self.replay = Replay(**system.engine_arguments(config))
+        self.replay = Replay(**system.engine_arguments(config), device=world.device)
 
     @property
     def streams(self) -> bool:

@@ -28,6 +28,7 @@ from suite.engine.arguments import EngineArguments, check
 from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copy_shared
+from suite.engine.process_setup import device_of
 from suite.engine.random_state import engine_code
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
@@ -227,7 +228,7 @@ class ThreadRanks(Generic[_Engine]):
                 legal="shard=False, or ranks under mpiexec, torchrun or srun",
             )
         parts = check(args)
-        _check_devices(parts.layers)
+        device = device_of(parts.layers, args.device)
         self.threads = RankThreads(self.grid.size)
         self.streaming = False
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
@@ -239,7 +240,8 @@ class ThreadRanks(Generic[_Engine]):
 
         def make_rank(rank: int) -> _Engine:
             own = replace(parts, layers=lists[self.grid.place(rank).replica])
-            return make(replace(args, model=own, tied=tied, world=LoopbackWorld(hub, rank)))
+            world = LoopbackWorld(hub, rank, device=device)
+            return make(replace(args, model=own, tied=tied, device=None, world=world))
 
         try:
             self.engines = self.threads.run(make_rank)
@@ -370,17 +372,6 @@ class ThreadRanks(Generic[_Engine]):
             self.threads.run(lambda rank: self.engines[rank].close())
         finally:
             self.threads.close()
-
-
-def _check_devices(layers: Sequence[Layer]) -> None:
-    """Raises Unsupported for layers on a GPU, which would move to the CPU."""
-    weights = (weight for layer in layers if isinstance(layer, nn.Module) for weight in layer.parameters())
-    if (device := next((weight.device for weight in weights if weight.device.type == "cuda"), None)) is not None:
-        raise Unsupported(
-            f"a model on {device} with ranks that are threads",
-            rule="ranks that are threads compute on the CPU",
-            legal="ranks under torchrun or mpiexec, or Grid()",
-        )
 
 
 def _close(steps: Iterator[float]) -> None:

@@ -208,6 +208,7 @@ class TrainState:
 
     def outputs(self, inputs: Value) -> Value:
         """Outputs of this rank's layers in evaluation mode, one stage after the other."""
+        inputs = tuple(tensor.to(self.comm.world.device) for tensor in inputs)
         for stage in self.stages.values():
             inputs = stage.outputs(inputs)
         return inputs

@@ -241,7 +241,8 @@ def decode(
     tokens_so_far = tokens
     for _ in range(prefix.shape[1]):
         logits = forward((source, tokens))
-        tokens_so_far = (logits if isinstance(logits, torch.Tensor) else logits[0]).argmax(-1)
+        scores = logits if isinstance(logits, torch.Tensor) else logits[0]
+        tokens_so_far = scores.argmax(-1).to(tokens.device)
         ended = (tokens_so_far == END).cumsum(1)
         tokens_so_far = tokens_so_far.masked_fill(ended - (tokens_so_far == END).long() > 0, PADDING)
         entered = torch.cat((tokens[:, :1], tokens_so_far[:, :-1]), 1)

@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
+from torch.nn import functional
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.engine.random_state import undisturbed
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def mse_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Mean squared error in the precision of the target: torch 2.11 cannot differentiate one of two dtypes."""
+    return functional.mse_loss(output.to(target.dtype), target)
 
 
 def alone() -> LoopbackWorld:

@@ -118,7 +118,7 @@ def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:
     (one,) = made(["experiment=h200_memory", "model=gpt3_xl", "system=axonn_no_memopt", f"reports={tmp_path}"])
     assert one.outcome is Outcome.MISSING_DEPENDENCY
     assert one.outcome in reproduce.CANNOT
-    assert "CUDA device 0" in one.reason
+    assert "the device cuda:0" in one.reason
 
 
 def test_jobs_of_a_scheduler_are_submitted_together(

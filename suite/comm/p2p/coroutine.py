@@ -32,8 +32,8 @@ class CoroutineHub:
         progress_count: Number of sends and collective calls. In a deadlock it stays the same.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, device: str = "cpu") -> None:
+        self.size, self.device = size, device
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
         self.operands: dict[threads.CollectiveKey, dict[int, tuple[torch.Tensor, _RankCollective]]] = {}
         self.running = False
@@ -41,7 +41,7 @@ class CoroutineHub:
 
     def create_ranks(self, create: Callable[[CoroutineWorld], Any]) -> list[Any]:
         """Call `create(world)` for every rank, in threads; returns the results by rank."""
-        created = threads.run(self.size, lambda world: create(CoroutineWorld(self, world)))
+        created = threads.run(self.size, lambda world: create(CoroutineWorld(self, world)), device=self.device)
         self.running = True
         return created
 

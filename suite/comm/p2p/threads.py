@@ -83,8 +83,10 @@ class Hub:
         return ready_in_time
 
 
-def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float | None = 300.0) -> list[Any]:
-    """Call `rank_main(world)` in `size` threads; returns their results by rank.
+def run(
+    size: int, rank_main: Callable[[LoopbackWorld], Any], *, device: str = "cpu", deadline: float | None = 300.0
+) -> list[Any]:
+    """Call `rank_main(world)` in `size` threads, which compute on one device; returns their results by rank.
 
     The first failure ends all threads and is raised. Raises RankTimeout where a thread runs for more than `deadline`
     seconds, as in a deadlock.
@@ -94,7 +96,7 @@ def run(size: int, rank_main: Callable[[LoopbackWorld], Any], *, deadline: float
 
     def run_rank(rank: int) -> None:
         try:
-            outputs[rank] = rank_main(LoopbackWorld(hub, rank))
+            outputs[rank] = rank_main(LoopbackWorld(hub, rank, device=device))
             hub.departures[rank].leave()
         except BaseException as error:
             hub.fail(error)

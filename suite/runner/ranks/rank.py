@@ -20,7 +20,6 @@ from time import perf_counter
 from typing import Any
 
 from suite.comm.p2p.polling import set_timer_slack
-from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.rendezvous.rank_rendezvous import StoreAddress
 from suite.comm.world import init_world
 from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
@@ -120,7 +119,7 @@ class RankProcess:
         check_parts(config.plain(), OF_RANKS)
         system = require_ready(locate(config.system.target), config)
         self._build_data()
-        self.device = device_of(config.launch.device, launch_info().local_rank)
+        self.device = device_of((), config.launch.device)
         self.world = _world(config, rendezvous, device=self.device)
         self.trained = 0
         self.system = self._build_system(system)
@@ -286,7 +285,7 @@ class SamplingRank(EmulatingRank):
         self.config = config
         assert isinstance(config.executor, MicrobenchmarkExecutor)
         measurement = require_ready(config.executor.build(), config)
-        device = device_of(config.launch.device, launch_info().local_rank)
+        device = device_of((), config.launch.device)
         self.world = _world(config, rendezvous, device=device)
         self.system = measurement.on_rank(self.world, config)
         self.trained = 0

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from torch.nn.functional import mse_loss
 
 from suite import SGD, Engine, Grid, Magnitude, Pruning
 from suite.comm.p2p import threads
@@ -21,7 +20,7 @@ from suite.core.errors import InvalidRequest
 from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells
 from tests.support.refusals import refused
-from tests.support.small_engines import Batch, normal_batches, train_plainly
+from tests.support.small_engines import Batch, mse_loss, normal_batches, train_plainly
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 Tensors = dict[str, torch.Tensor]

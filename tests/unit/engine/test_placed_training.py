@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 from baselines.pipedream import Stash
 from suite.comm.p2p import threads
@@ -38,7 +37,7 @@ from suite.schedule.zbv import ZBV
 from suite.weights.policy import Latest, Predict
 from tests.support.drawn import cells, drawn
 from tests.support.placed import PLACED, SplitStream
-from tests.support.small_engines import Batch, normal_batches
+from tests.support.small_engines import Batch, mse_loss, normal_batches
 
 SCHEDULES = PLACED | {
     "interleaved_3": Staircase(chunks=3),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackWorld
@@ -36,7 +35,7 @@ from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask
 from tests.support.refusals import fault, refused
-from tests.support.small_engines import alone, normal_batches, train_plainly
+from tests.support.small_engines import alone, mse_loss, normal_batches, train_plainly
 
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 8, 5, 4, 4
 # two layers per stage on four ranks, and one per stage where each of the four ranks holds two stages

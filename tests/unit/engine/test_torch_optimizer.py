@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 from torch.optim import lr_scheduler as schedulers
 
 from suite.comm.p2p import threads
@@ -27,7 +26,7 @@ from suite.schedule import OneFOneB
 from suite.weights.policy import Predict
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import refused
-from tests.support.small_engines import Batch, linears, normal_batches
+from tests.support.small_engines import Batch, linears, mse_loss, normal_batches
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 BUCKETS = {"bucket_numel": 50}
