@@ -141,4 +141,4 @@ def test_formulas_answer_their_claims_with_verdicts(paper: str, tmp_path: Path) 
     assert {judgement.evidence for judgement in judged} <= {Evidence.DERIVED, Evidence.PRINTED}
     verdicts = {judgement.verdict for judgement in judged}
     assert Verdict.NOT_RUN not in verdicts
-    assert Verdict.REPRODUCED in verdicts
+    assert (Verdict.REPRODUCED in verdicts) == (paper != "sparse_gnn"), "its formulas compare printed values alone"
