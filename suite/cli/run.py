@@ -41,7 +41,7 @@ def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Recor
     from suite.runner.interleave import measure
 
     progress = progress or Progress(float(runs[0].outline.experiment.expected_seconds))
-    with ending_ranks():
+    with ending_ranks(), progress.ticking():
         records = measure(runs, progress)
     for record in records:
         progress.print_line(summary(record))

@@ -29,7 +29,7 @@ class Measure(Settings):
     validate_when: Annotated[Literal["end", "every_round"], Field(alias="validate", examples=["end"])] = "end"
     """end: after the last round; every_round: after every round too."""
     deadline: Duration = 120
-    """Seconds for one round."""
+    """Seconds for one round, or more where batches before it took long: five times as long as these."""
 
 
 class Checkpoint(Settings):

@@ -53,7 +53,10 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     pending = _PendingRuns(runs, store, progress)
     announce_runs(runs, [pending.keys[id(run)] for run in runs])
     ranked: list[Run] = []
-    for run in [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], rerun) is None]:
+    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], rerun) is None]
+    each = expected / len(runs)
+    progress.skip(each * (len(runs) - len(waiting)))
+    for run in waiting:
         if run.refusal is None and run.outline.executor.starts_ranks:
             ranked.append(run)
             continue
@@ -67,11 +70,12 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                 except (KeyboardInterrupt, SystemExit) as ending:
                     pending.write_unless_ok(in_process.unfinished_record(run, key, *_ending_reason(ending)))
                     raise
+        progress.advance(each)
     with pending.lock(ranked) as unfinished:
-        progress.advance(expected * (1 - len(unfinished) / len(runs)))
+        progress.skip(each * (len(ranked) - len(unfinished)))
         exclusive = hold_locks(store.folder / "locks", [host_lock()], progress.show)
         with exclusive if unfinished and runs[0].config.launch.exclusive else nullcontext():
-            _interleave(unfinished, pending, expected / len(runs))
+            _interleave(unfinished, pending, each)
     return pending.records()
 
 

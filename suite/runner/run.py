@@ -28,6 +28,8 @@ from suite.runner.ranks.messages import RankFacts, RankReply
 from suite.runner.runs import Run
 from suite.runner.store import Store
 
+PATIENCE = 5.0  # a round may take this many times as long as the batches before it
+
 
 class ActiveRun:
     """A run with ranks: the steps of its measurement, and its samples so far.
@@ -36,6 +38,7 @@ class ActiveRun:
         plan: The `measure` settings.
         prepared: Partitioned data of a full-graph run, made once for all ranks.
         durations: Seconds of each timed batch, on its slowest rank.
+        slowest: Seconds of the slowest batch of the last round, or of the warm-up.
         losses: Loss of each batch.
         scores: Validation scores by name.
         phases: Seconds of each timed batch, and the update of each rank.
@@ -64,6 +67,7 @@ class ActiveRun:
         self.source: Source = Source.EMULATED if executor.kind == "emulated" else Source.MEASURED
         self.prepared: Any = None
         self.durations: list[float] = []
+        self.slowest = 0.0
         self.losses: list[float] = []
         self.scores: dict[str, list[float]] = {}
         self.phases: list[Any] = []
@@ -132,10 +136,12 @@ class ActiveRun:
 
         The time of a batch is the time on its slowest rank.
         """
-        replies = self.ranks.request(self.plan.deadline, do="train", batches=discard_first + batches)
+        count = discard_first + batches
+        replies = self.ranks.request(self._deadline(count), do="train", batches=count)
         if self.plan.validate_when != "every_round":
             self.ranks.suspend()
         seconds = [max(times) for times in zip(*(reply["durations"] for reply in replies), strict=True)]
+        self.slowest = max(seconds, default=0.0)
         self.durations += seconds[discard_first:]
         updates = zip(*(reply["updates"] for reply in replies), strict=True)
         self.phases += list(zip(seconds, updates, strict=True))[discard_first:]
@@ -149,9 +155,13 @@ class ActiveRun:
                 self._validate()
             self.ranks.suspend()
 
+    def _deadline(self, batches: int) -> float:
+        """Seconds in which the ranks train `batches` batches, or are taken for stuck."""
+        return max(self.plan.deadline, PATIENCE * self.slowest * batches)
+
     def finish(self) -> None:
         """Count memory over one more batch, validate, and dismiss the ranks."""
-        replies = self.ranks.request(self.plan.deadline, do="memory")
+        replies = self.ranks.request(self._deadline(1), do="memory")
         self._add_losses(replies)
         rank_facts = [reply.get("facts", {}) for reply in replies]
         self.facts |= rank_facts[0]
@@ -304,7 +314,7 @@ class ActiveRun:
             notes.append(f"on the host of the fullest rank: {sizes}; predicted {si(predicted, 'B')}")
         if skipped := self.facts.get("skipped", 0):
             notes.append(f"{skipped} batches overflowed and were left out")
-        notes += [*self.facts.get("resumed", ()), *self.facts.get("notes", ())]
+        notes += [*self.facts.get("at_start", ()), *self.facts.get("notes", ())]
         return (*notes, *(self.prepared.notes if self.prepared else ()), *self.summary.notes)
 
 

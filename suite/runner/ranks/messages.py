@@ -19,7 +19,7 @@ class RankFacts(TypedDict, total=False):
         overlap: Overlap of optimizer steps and reductions, or the reason why there is none.
         host: Bytes of states in host memory by kind.
         skipped: Number of batches skipped for overflow.
-        resumed: Notes about a resumed run.
+        at_start: Notes about the start of a rank.
         notes: Notes of the system.
         sweeps: Samples of a microbenchmark, one per timed batch.
         curves: Names of the curves of a microbenchmark.
@@ -32,7 +32,7 @@ class RankFacts(TypedDict, total=False):
     overlap: str
     host: Mapping[str, int]
     skipped: int
-    resumed: Sequence[str]
+    at_start: Sequence[str]
     notes: Sequence[str]
     sweeps: Sequence[Any]
     curves: Json

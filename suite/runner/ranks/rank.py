@@ -116,6 +116,7 @@ class RankProcess:
         prepare(config.launch.threads)
         limit_memory(config.launch.memory_limit)
         self.config, self.gemm_rate = config, gemm_rate
+        self.rounded = self._round_slow_products()
         check_parts(config.plain(), OF_RANKS)
         system = require_ready(locate(config.system.target), config)
         self._build_data()
@@ -123,6 +124,16 @@ class RankProcess:
         self.world = _world(config, rendezvous, device=self.device)
         self.trained = 0
         self.system = self._build_system(system)
+
+    def _round_slow_products(self) -> bool:
+        """Round products of float32 for the rest of the process if those of the half precision are slow here."""
+        if not (half := self.config.precision.half) or self.config.launch.device != "cpu":
+            return False
+        from suite.engine.half_products import RoundedProducts, are_slow
+
+        if slow := are_slow(half):
+            RoundedProducts(half).__enter__()  # type: ignore[no-untyped-call]
+        return slow
 
     def _build_data(self) -> None:
         self.data, self.shape = self.config.data.source.build(), self.config.model.shape.build()
@@ -147,13 +158,15 @@ class RankProcess:
     def prepare(self) -> dict[str, Any]:
         """Measure the rate of matrix products (flop/s) while all ranks compute, as in a batch."""
         half = self.config.precision.half
-        notes = {"resumed": list(self.history.notes)} if self.history and self.history.notes else {}
+        notes = list(self.history.notes) if self.history else []
+        if self.rounded:
+            notes.append(f"products of {half} are rounded products of float32, as torch's own are slow here")
         return {
             "gemm": self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device),
             **self._message_facts(),
             # every rank reads the same data, so the hash of one rank is enough
             "data": self.data.provenance() if self.world.rank == 0 else None,
-            "facts": notes,
+            "facts": {"at_start": notes},
         }
 
     def _message_facts(self) -> dict[str, Any]:

@@ -100,10 +100,13 @@ class FakeRanks:
 
     def __init__(self) -> None:
         self.trained = 0
+        self.seconds = 1.0
+        self.deadlines: list[float] = []
         self.hosts = {0: "here"}
 
     def request(self, deadline: float, *, do: str, batches: int) -> list[dict[str, Any]]:
         self.trained += batches
+        self.deadlines.append(deadline)
         end = float(self.trained)
         spans = [
             Span(0, FORWARD, 0.0, end, Op(0, Kind.FORWARD, 0)),
@@ -112,7 +115,7 @@ class FakeRanks:
         ]
         return [
             {
-                "durations": [1.0] * batches,
+                "durations": [self.seconds] * batches,
                 "losses": [2.0] * batches,
                 "updates": [None] * batches,
                 "parts": [{}] * batches,
@@ -122,6 +125,16 @@ class FakeRanks:
 
     def suspend(self) -> None:
         pass
+
+
+def test_deadline_of_a_round_follows_the_batches_before_it(tmp_path: Path) -> None:
+    [run] = expand(["system=axonn", f"reports={tmp_path}", "measure.deadline=20"])
+    active = ActiveRun(run, "key", tmp_path, "group")
+    active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    for seconds in (1.0, 4.0, 4.0):
+        ranks.seconds = seconds
+        active.train(2, 1)
+    assert ranks.deadlines == [20.0, 20.0, 60.0]
 
 
 def test_breakdown_of_a_run_has_no_warm_up(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from suite.runner.progress import Progress
+from tests.support.waiting import wait_until
 
 
 class Screen(io.StringIO):
@@ -21,22 +23,43 @@ def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Pro
 
 
 def test_remaining_time_follows_the_pace() -> None:
-    for done, spent, remaining in (
-        (0, 30, 100.0),
-        (50, 50, 50.0),  # as expected
-        (50, 100, 75.0),  # half done, twice as slow: the pace is trusted by half, 1.5
-        (50, 25, 37.5),  # 0.75
-        (80, 160, 36.0),  # 0.2 + 0.8 * 2 = 1.8 for the last 20
-        (10, 40, 117.0),  # 0.9 + 0.1 * 4 = 1.3 for 90
-        (100, 500, 0.0),
-        (120, 500, 0.0),  # more than expected is done
+    for done, spent, later, remaining in (
+        (0, 0, 30, 70.0),
+        (45, 45, 0, 55.0),  # as expected
+        (45, 105, 0, 110.0),  # a pace of 120 to 60 for the last 55
+        (45, 105, 10, 100.0),
+        (45, 105, 200, 0.0),
+        (15, 0, 0, 42.5),  # 15 to 30 for the last 85
+        (100, 500, 0, 0.0),
+        (120, 500, 0, 0.0),  # more than expected is done
     ):
         progress, clock, _ = progress_of(100)
         clock.now += spent
         progress.advance(done / 2)
         progress.advance(done / 2)
+        clock.now += later
         assert progress.remaining == pytest.approx(remaining, rel=1e-12), (done, spent)
     assert progress_of(0)[0].remaining == 1.0, "at least a second is expected"
+
+
+def test_work_with_records_is_no_pace() -> None:
+    progress, clock, _ = progress_of(100)
+    progress.skip(60)
+    assert progress.remaining == 40.0
+    clock.now += 30
+    progress.advance(15)
+    assert progress.remaining == pytest.approx(1.5 * 25)
+
+
+def test_line_is_shown_again_as_time_passes() -> None:
+    stream, clock = Screen(), count(0, 0.5)
+    progress = Progress(90, stream, lambda: next(clock))
+    with progress.ticking(every=0.001):
+        progress.show("step")
+        wait_until(lambda: "step · 1 min 00 s left" in stream.getvalue())
+        progress.print_line("done")
+        last = stream.getvalue()
+    assert stream.getvalue() == last, "a finished line is no longer shown"
 
 
 def test_terminal_line_is_rewritten() -> None:
@@ -48,13 +71,13 @@ def test_terminal_line_is_rewritten() -> None:
     first = "a long title · 1 min 30 s left"
     second = stream.getvalue().split("\r")[2]
     assert stream.getvalue() == f"\r{first}\r{second}"
-    assert second.rstrip() == "short · 23 s left"
+    assert second.rstrip() == "short · 11 s left"
     assert len(second) == len(first)  # nothing of the longer line stays
     progress.print_line("done")
     last = stream.getvalue().split("\r")[3]
-    assert last == "done".ljust(len("short · 23 s left")) + "\n"
+    assert last == "done".ljust(len("short · 11 s left")) + "\n"
     progress.show("next")
-    assert stream.getvalue().endswith("\rnext · 23 s left")
+    assert stream.getvalue().endswith("\rnext · 11 s left")
 
 
 def test_log_file_gets_few_lines() -> None:
@@ -62,7 +85,9 @@ def test_log_file_gets_few_lines() -> None:
     for _ in range(46):
         progress.show("step")
         clock.now += 1
-    assert stream.getvalue() == "step · 1 min 40 s left\n" * 4  # at 0, 15, 30, 45 s
+    assert stream.getvalue() == "".join(
+        f"step · {left} left\n" for left in ("1 min 40 s", "1 min 25 s", "1 min 10 s", "55 s")
+    )
     progress.print_line("done")
     assert stream.getvalue().endswith("left\ndone\n")
     assert "\r" not in stream.getvalue()
