@@ -157,7 +157,7 @@ class ActiveRun:
 
     def _deadline(self, batches: int) -> float:
         """Seconds in which the ranks train `batches` batches, or are taken for stuck."""
-        return max(self.plan.deadline, PATIENCE * self.slowest * batches)
+        return float(max(self.plan.deadline, PATIENCE * self.slowest * batches))
 
     def finish(self) -> None:
         """Count memory over one more batch, validate, and dismiss the ranks."""
