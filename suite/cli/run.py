@@ -38,13 +38,14 @@ def run(overrides: Sequence[str], progress: Progress | None = None) -> list[Reco
 
 def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Record]:
     """Execute runs and print a line for each. Returns their records."""
+    from suite.report import expectations
     from suite.runner.interleave import measure
 
     progress = progress or Progress(float(runs[0].outline.experiment.expected_seconds))
     with ending_ranks(), progress.ticking():
         records = measure(runs, progress)
-    for record in records:
-        progress.print_line(summary(record))
+    for line in (*map(summary, records), *(expectations.lines(records) if records else ())):
+        progress.print_line(line)
     return records
 
 

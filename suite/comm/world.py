@@ -29,6 +29,7 @@ def init_world(
     eager_bytes: int = EAGER_BYTES,
     pair_exchange: bool = True,
     store_address: StoreAddress | None = None,
+    suspended: bool = False,
 ) -> World:
     """Return the world of this process. Engines created with equal arguments share one world.
 
@@ -42,6 +43,7 @@ def init_world(
         eager_bytes: Size of the first part of a message, in bytes.
         pair_exchange: Whether a group of two MPI ranks on CPU sums by exchanging bytes.
         store_address: Address of rank 0's store for ranks of srun. None reads it from the environment.
+        suspended: Whether a parent suspends the ranks between rounds, so that messages of torch have no time limit.
 
     Raises:
         UnknownName: For an unknown transport, order or device.
@@ -60,12 +62,18 @@ def init_world(
         return LoopbackWorld(Hub(1), 0, device=device)
     host_memory = transport == "mpi" and not tensors
     backend = "host_memory" if host_memory else transport
-    return create_world(backend, device, order, eager_bytes, pair_exchange, store_address)
+    return create_world(backend, device, order, eager_bytes, pair_exchange, store_address, suspended)
 
 
 @cache
 def create_world(
-    backend: str, device: str, order: str, eager_bytes: int, pair_exchange: bool, store_address: StoreAddress | None
+    backend: str,
+    device: str,
+    order: str,
+    eager_bytes: int,
+    pair_exchange: bool,
+    store_address: StoreAddress | None,
+    suspended: bool,
 ) -> World:
     """Create the world of one backend, once per process and settings."""
     if backend == "mpi":
@@ -80,7 +88,15 @@ def create_world(
 
     launch = launch_info()
     rendezvous = connect_ranks(launch, store_address)
-    return TorchWorld(launch, rendezvous, device=device, transport=backend, order=order, eager_bytes=eager_bytes)
+    return TorchWorld(
+        launch,
+        rendezvous,
+        device=device,
+        transport=backend,
+        order=order,
+        eager_bytes=eager_bytes,
+        suspended=suspended,
+    )
 
 
 def connect_ranks(launch: LaunchInfo, store_address: StoreAddress | None = None) -> Rendezvous:

@@ -147,9 +147,10 @@ def mpiexec() -> str:
 
 def root() -> str:
     from suite.comm.rendezvous import mpiexec_flags
+    from suite.core.cores import cores
 
     who = "not root" if os.geteuid() else "root"
-    most = mpiexec_flags.cores()
+    most = cores()
     typed = f"{mpiexec_flags.command_line(most)}; more ranks: {mpiexec_flags.command_line(most + 1)}"
     return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"
 

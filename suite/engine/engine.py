@@ -166,7 +166,9 @@ class Engine:
 
     @property
     def passes(self) -> tuple[tuple[Op, Read | None], ...]:
-        """Ops of the last interval on this rank, in the order in which they ran, each with the weights it read."""
+        """Ops of the last interval on this rank, in the order in which they ran, each with the weights it read.
+
+        Of a stream at least the newest 100,000."""
         return tuple(self.state.versions.passes)
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:

@@ -26,8 +26,10 @@ from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
 from suite.engine.stage import Stage
 from suite.engine.train_state import TrainState
+from suite.engine.weight_versions import keep_newest
 from suite.engine.worker import Execute, run_program
 
+KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
 LOSS_BATCHES = 8  # batches whose losses share one reduction
 
 
@@ -234,6 +236,8 @@ class StepRunner:
             now = perf_counter()
             while len(end_times) < len(ends) and self.completed >= held * ends[len(end_times)]:
                 end_times.append(now)
+            keep_newest(self.state.trace, KEPT_OPS)
+            self.state.versions.forget(KEPT_OPS)
         due = self.batches_sent + (1 if self.state.settings.grid.size == 1 else LOSS_BATCHES)
         complete = due < len(ends) and self.completed >= held * ends[due - 1]  # `run` sends the last batches itself
         if complete and op.kind in COMPLETES_MICROBATCH:

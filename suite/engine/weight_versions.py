@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -37,6 +37,12 @@ class _SavedView(NamedTuple):
     offset: int
 
 
+def keep_newest(values: list[Any], newest: int) -> None:
+    """Delete old values once there are twice as many as the `newest` to keep."""
+    if len(values) >= 2 * newest:
+        del values[:-newest]
+
+
 class WeightVersions:
     """Weight versions of one rank. Its stages have the same updates.
 
@@ -44,7 +50,7 @@ class WeightVersions:
         ledger: Account of the versions of this interval.
         state, rule: Model states that the versions belong to, and their update rule.
         reads: Reads of forward passes without a backward pass, by stage and microbatch.
-        passes: Ops of this interval in the order in which they ran, each with its read.
+        passes: Ops of this interval in the order in which they ran, each with its read; of a long stream the newest.
         stored: Tensors of versions other than the newest.
         free: Tensors of versions that no op reads any more, for reuse.
         prediction: Buffer of predicted weights; `predicted_key` is the version that it holds.
@@ -74,6 +80,12 @@ class WeightVersions:
         """Start the account of an interval; nothing is in flight."""
         self.ledger = Ledger(self.policy, interval, self.stages)
         self.reads, self.passes, self.predicted_key = {}, [], None
+
+    def forget(self, newest: int) -> None:
+        """Keep the accounts of the `newest` ops, at least, of a stream that may be endless."""
+        assert self.ledger is not None
+        keep_newest(self.passes, newest)
+        keep_newest(self.ledger.entries, newest)
 
     def live(self) -> tuple[int, ...]:
         """Versions that later passes may read, each as its age in updates; the newest has age 0."""

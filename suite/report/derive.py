@@ -99,10 +99,11 @@ def groups(store: ReportStore) -> list[ExperimentGroup]:
     entries_by_group: dict[tuple[str, str], list[StoredRecord]] = {}
     for entry in store.entries:
         entries_by_group.setdefault((entry.machine, entry.record.experiment), []).append(entry)
-    return [_group(name, machine, entries_by_group[machine, name]) for machine, name in sorted(entries_by_group)]
+    return [group_of(name, machine, entries_by_group[machine, name]) for machine, name in sorted(entries_by_group)]
 
 
-def _group(name: str, machine: str, entries: list[StoredRecord]) -> ExperimentGroup:
+def group_of(name: str, machine: str, entries: Sequence[StoredRecord]) -> ExperimentGroup:
+    """The records of one experiment on one machine."""
     newest: dict[str, StoredRecord] = {}
     for entry in sorted(entries, key=age):
         newest[entry.record.label] = entry

@@ -91,6 +91,13 @@ class _Quantity:
     too_few: str = ""
 
 
+def lines(records: Sequence[Record]) -> list[str]:
+    """A line for each judged expectation of the runs of one experiment."""
+    group = derive.group_of("", "", [StoredRecord(record, record.key) for record in records])
+    found = [(one, f"{one.ours:.3g}, at most {one.target:.3g}") for one in findings(group)]
+    return [f"  {one.judgement.value:<12} {one.what}: {one.why or numbers}" for one, numbers in found]
+
+
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:
     """The judged expectations of a group, in the order of its newest configuration."""
     rows = at(group.lead.record.config, "experiment", "expect")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import psutil
 
-from suite.comm.rendezvous.mpiexec_flags import cores, mpi_version
+from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.config.outline import Outline
+from suite.core.cores import cores
 from suite.core.resources import ROOT
 from suite.runner.store import key_of, source_hash
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from suite.config import checks, validate
 from suite.config.compose import Composition, compose_both, groups, key_of, parsed
@@ -88,7 +89,31 @@ def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Ru
         draft.without([o for o in draft.unread if o in other_overrides and o not in unread]).run(labelled_keys)
         for draft in drafts
     ]
-    return labels.make_distinct(list({(run.label, str(run.settings)): run for run in runs}.values()))
+    different = {(run.label, str(run.settings)): run for run in runs}
+    distinct = dict(zip(different, labels.make_distinct(list(different.values())), strict=True))
+    named = {
+        draft.frozen.label: distinct[run.label, str(run.settings)].label
+        for draft, run in zip(drafts, runs, strict=True)
+    }
+    return [_compared(run, named) for run in distinct.values()]
+
+
+def _compared(run: Run, named: Mapping[str, str]) -> Run:
+    """The run, whose experiment compares runs by their labels in this command.
+
+    An experiment names the runs of its own entries. `named` has the label of each here, where overrides end it."""
+    experiment: Any = run.settings["experiment"]
+    compared = {key: _renamed(experiment[key], named) for key in ("reference", "expect") if key in experiment}
+    return replace(run, settings={**run.settings, "experiment": {**experiment, **compared}})
+
+
+def _renamed(value: Json, named: Mapping[str, str]) -> Json:
+    """The value with the labels in it, at any depth, replaced."""
+    if isinstance(value, list):
+        return [_renamed(each, named) for each in value]
+    if isinstance(value, dict):
+        return {key: _renamed(each, named) if key in ("system", "versus") else each for key, each in value.items()}
+    return named.get(value, value) if isinstance(value, str) else value
 
 
 class _Draft:

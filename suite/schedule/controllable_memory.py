@@ -119,13 +119,17 @@ def _fits(ticks: Ticks, old: int, new: int, limit: int) -> bool:
         return True
     if new in ticks:
         return False
-    trial = dict(ticks)
-    trial[new] = trial.pop(old)
-    activations = 0
-    for op in _with_weight_gradients(trial):
-        activations += {Kind.FORWARD: 1, Kind.WEIGHT: -1}.get(op.kind, 0)
-        if activations > limit:
-            return False
+    activations = owed = 0  # an idle tick runs an owed weight gradient, as in _with_weight_gradients
+    for tick in range(max(ticks) + 1):
+        op = ticks.get(old if tick == new else tick) if tick != old else None
+        if op is None:
+            activations, owed = (activations - 1, owed - 1) if owed else (activations, owed)
+        elif op.kind is Kind.INPUT:
+            owed += 1
+        else:
+            activations += 1
+            if activations > limit:
+                return False
     return True
 
 

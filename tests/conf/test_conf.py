@@ -255,6 +255,13 @@ def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     assert [run.config.system.name for run in runs] == [entry[0].partition("=")[2] for entry in entries]
 
 
+def test_overridden_runs_are_compared_with_one_another() -> None:
+    runs = expand(["experiment=overhead_bound", "model=gpt_tiny", "seed=9"])
+    labels = {run.label for run in runs}
+    assert all(label.endswith("model=gpt_tiny seed=9") for label in labels)
+    assert [run.label for run in runs if not names_in(run.settings["experiment"]) <= labels] == []
+
+
 def test_a_system_chooses_its_own_axes() -> None:
     assert resolve(["system=gpipe"]).schedule.target == "baselines.gpipe.GPipe"
     assert resolve(["system=one_f_one_b"]).schedule.target == "suite.schedule.OneFOneB"

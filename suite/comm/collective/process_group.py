@@ -26,7 +26,7 @@ from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_inter
 from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
-CHANNEL_TIMEOUT = timedelta(days=30)  # a rank may be suspended for days between two rounds
+SUSPENDED = timedelta(days=30)  # limit of a message where a parent suspends ranks between two rounds
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
@@ -174,6 +174,8 @@ class TorchWorld:
         transport: "gloo" or "nccl".
         order: "any", or "static". NCCL is always static.
         eager_bytes: Size of the first part of a message, in bytes.
+        suspended: Whether a parent suspends the ranks at times. Otherwise torch's limit of a message ends the ranks
+            whose peer is stuck: 10 minutes with NCCL, 30 with gloo.
     """
 
     def __init__(
@@ -185,8 +187,10 @@ class TorchWorld:
         transport: str = "gloo",
         order: str = "any",
         eager_bytes: int = EAGER_BYTES,
+        suspended: bool = False,
     ) -> None:
         check_eager_bytes(eager_bytes)
+        self.timeout = SUSPENDED if suspended else None
         self.rank, self.size, self.device = launch.rank, launch.size, torch.device(device)
         self.backend, self.order = transport, "static" if transport == "nccl" else order
         self.eager_bytes = eager_bytes
@@ -198,7 +202,7 @@ class TorchWorld:
 
     def open_channels(self) -> None:
         """Create the process group of the channels. Collective over the world."""
-        self.channel_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=CHANNEL_TIMEOUT)
+        self.channel_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=self.timeout)
         self.transport_count = 0
 
     def transport(self, homes: Sequence[int]) -> Transport:
@@ -223,7 +227,7 @@ class TorchWorld:
         dist.all_gather_object(pipelines, tuple(homes), group=self.channel_group)
         groups = {
             pipeline: {
-                lane: dist.new_group(sorted({pipeline[stage] for stage in lane}), timeout=CHANNEL_TIMEOUT)
+                lane: dist.new_group(sorted({pipeline[stage] for stage in lane}), timeout=self.timeout)
                 for lane in lanes(pipeline)
             }
             for pipeline in dict.fromkeys(pipelines)

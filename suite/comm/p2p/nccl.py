@@ -70,9 +70,8 @@ class NcclTransport(Transport):
         works = [dist.isend(header, rank, group=group)]
         works += [dist.isend(tensor, rank, group=group) for tensor in value if tensor.numel()]
         sending.append((works, (header, value)))
-        # gloo never reports completion before a wait: its buffers are kept until the transport closes
-        while sending and all(work.is_completed() for work in sending[0][0]):
-            sending.popleft()
+        while sending and _is_received(sending[0][0]):
+            _wait_oldest(sending)
         # an evaluation runs a stage at most EVALUATION_CAPACITY ahead of this rank's next stage: no deadlock
         while op.kind is Kind.EVALUATE and len(sending) > EVALUATION_CAPACITY:
             _wait_oldest(sending)
@@ -113,6 +112,14 @@ def lanes(homes: Sequence[int]) -> list[Lane]:
     """Lanes of a pipeline between stages on different ranks. homes: rank of each stage"""
     pairs = [(stage, stage + 1) for stage, (a, b) in enumerate(pairwise(homes)) if a != b]
     return [lane for first, second in pairs for lane in ((first, second), (second, first))]
+
+
+def _is_received(works: Sequence[Any]) -> bool:
+    """Whether a value has arrived, of which `works` send the header over gloo and then the tensors.
+
+    gloo reports completion only to a wait, so the last tensor decides: its receiver has read the header. A value
+    without tensors, and every value on gloo alone, waits until the transport closes."""
+    return len(works) > 1 and bool(works[-1].is_completed())
 
 
 def _wait_oldest(sending: deque[tuple[list[Any], Any]]) -> None:

@@ -9,6 +9,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from suite.core.cores import cores
+
 ROOT_VARIABLES = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
@@ -49,11 +51,6 @@ def flags(ranks: int) -> tuple[list[str], list[str]]:
     variables = [f"{name}=1" for name in ROOT_VARIABLES if root and os.environ.get(name) != "1"]
     oversubscribed = ranks > cores()
     return variables, ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if oversubscribed else []
-
-
-def cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def command_line(ranks: int, program: str = "train.py") -> str:

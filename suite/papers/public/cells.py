@@ -6,12 +6,16 @@ those that are kept apart.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from suite.config.typed_yaml import read_typed
-from suite.core.errors import UnknownName
+from suite.core.errors import InvalidRequest, UnknownName
 
 CELLS = Path(__file__).with_name("cells.yaml")
 UNITS = {"MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}  # bytes of a printed unit of memory
@@ -89,9 +93,9 @@ class PublicCell:
     fused_norm: bool | None
     layers_per_stage: str | None
     generation: str
-    quality: str
+    quality: Literal["high", "medium", "low"]
     known: bool
-    status: str
+    status: Literal["ok", "oom"]
     primary: str
     measured: Measurement
     derived_tokens_per_second_per_gpu: float | None
@@ -115,5 +119,25 @@ class PublicCell:
 
 
 def load_cells(path: Path = CELLS) -> tuple[PublicCell, ...]:
-    """Cells of a file, in order. Raises InvalidRequest for a file that cannot be read or lacks a field."""
-    return tuple(read_typed(list[PublicCell], path))
+    """Cells of a file, in order. Raises InvalidRequest for a file that cannot be read, and for an impossible cell."""
+    cells = tuple(read_typed(list[PublicCell], path, key="id"))
+    if twice := next((name for name, count in Counter(cell.id for cell in cells).items() if count > 1), None):
+        raise InvalidRequest(f"{path.name}: two cells id={twice}", rule="ids are distinct", legal=f"id={twice}_2")
+    for cell in cells:
+        if fault := next(_faults(cell), None):
+            field, rule, legal = fault
+            raise InvalidRequest(f"{path.name}: {cell.id}.{field}", rule=rule, legal=legal)
+    return cells
+
+
+def _faults(cell: PublicCell) -> Iterator[tuple[str, str, str]]:
+    """For each fault of a cell: the field with its value, the rule, and a legal value."""
+    for name, value in (("gpus_per_node", cell.machine.gpus_per_node), ("gpus", cell.gpus), ("seq", cell.seq)):
+        if value is not None and value < 1:
+            yield f"{name}={value}", "at least 1", f"{name}=8"
+    product = cell.tp * cell.pp * cell.dp * cell.cp
+    if cell.gpus != product and cell.quality != "low":  # of low quality: the source may contradict itself
+        yield f"gpus={cell.gpus}", "tp x pp x dp x cp, unless quality=low", f"gpus={product}"
+    tokens = cell.derived_tokens_per_second_per_gpu
+    if tokens is not None and not 0 < tokens < math.inf:
+        yield f"derived_tokens_per_second_per_gpu={tokens}", "a positive number, or null", "1000.0"

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from suite.config.typed_yaml import read_typed
+from suite.core.cores import map_on_cores
 from suite.papers.public.calibrate import (
     FittedConstant,
     Shares,
     fit_all,
     shares,
 )
-from suite.papers.public.cells import PublicCell
+from suite.papers.public.cells import PublicCell, load_cells
 from suite.papers.public.layout_choices import sweep_choices
 from suite.papers.public.league_file import (
     LeagueGroup,
@@ -82,21 +84,23 @@ def blind_score() -> LeagueTotals:
 
 def answers(cells: Sequence[PublicCell], fitted: Shares, variant: ModelVariant = CHOSEN) -> tuple[CellAnswer, ...]:
     """Point answers on all cells."""
-    return tuple(answer(cell, fitted, variant) for cell in cells)
+    return tuple(map_on_cores(partial(answer, fitted=fitted, variant=variant), cells))
 
 
 def family_errors(cells: Sequence[PublicCell]) -> dict[str, float]:
     """Error of each scored cell when its family is left out of everything chosen or fitted, by id."""
-    errors: dict[str, float] = {}
-    for family in dict.fromkeys(cell.family for cell in cells):
-        others = [cell for cell in cells if cell.family != family]
-        members = [cell for cell in cells if cell.family == family and cell.scored]
-        if not members or not any(cell.scored for cell in others):
-            continue
-        variant = best_without({cell.group for cell in cells if cell.family == family}, recorded_variants())
-        fitted = shares(fit_all(others, variant))
-        errors |= {one.cell.id: one.error for one in answers(members, fitted, variant)}
-    return errors
+    families = list(dict.fromkeys(cell.family for cell in cells if cell.scored))
+    found = map_on_cores(partial(_errors_without, cells=cells), families, few=1)
+    return {cell: error for errors in found for cell, error in errors.items()}
+
+
+def _errors_without(family: str, cells: Sequence[PublicCell]) -> dict[str, float]:
+    others = [cell for cell in cells if cell.family != family]
+    others = others if any(cell.scored for cell in others) else [c for c in load_cells() if c.family != family]
+    variant = best_without({cell.group for cell in cells if cell.family == family}, recorded_variants())
+    fitted = shares(fit_all(others, variant))
+    members = [cell for cell in cells if cell.family == family and cell.scored]
+    return {cell.id: answer(cell, fitted, variant).error for cell in members}
 
 
 def measure_variants(cells: Sequence[PublicCell], variants: Sequence[ModelVariant]) -> tuple[ModelVariant, ...]:

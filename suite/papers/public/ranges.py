@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 
+from suite.core.cores import map_on_cores
 from suite.core.errors import SuiteError
 from suite.papers.public.adapter import plausible_setups, to_setup
 from suite.papers.public.calibrate import Shares, pair_of, share_of, with_share
@@ -63,8 +65,8 @@ def answer_range(answer: CellAnswer, fitted: Shares) -> AnswerRange | None:
 
 def answer_ranges(answers: Sequence[CellAnswer], fitted: Shares) -> dict[str, AnswerRange]:
     """Ranges by id, for the cells that have one."""
-    found = {answer.cell.id: answer_range(answer, fitted) for answer in answers}
-    return {name: one for name, one in found.items() if one is not None}
+    found = map_on_cores(partial(answer_range, fitted=fitted), answers)
+    return {answer.cell.id: one for answer, one in zip(answers, found, strict=True) if one is not None}
 
 
 def range_groups(

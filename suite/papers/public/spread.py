@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from suite.core.cores import map_on_cores
 from suite.papers.public.calibrate import (
     HIGHEST,
     LOWEST,
@@ -65,15 +66,17 @@ class StepLine:
 
 def step_lines(cells: Sequence[PublicCell]) -> Mapping[str, StepLine]:
     """Lines through two simulations of each scored cell, by id."""
-    lines = {}
-    for cell in cells:
-        if not cell.scored:
-            continue
-        found = [throughput(cell, share) for share in PROBES]
-        if found[0] and found[1]:
-            b = (1 / found[0] - 1 / found[1]) / (1 / PROBES[0] - 1 / PROBES[1])
-            lines[cell.id] = StepLine(1 / found[1] - b / PROBES[1], b)
-    return lines
+    scored = [cell for cell in cells if cell.scored]
+    lines = zip(scored, map_on_cores(_step_line, scored), strict=True)
+    return {cell.id: line for cell, line in lines if line is not None}
+
+
+def _step_line(cell: PublicCell) -> StepLine | None:
+    found = [throughput(cell, share) for share in PROBES]
+    if not (found[0] and found[1]):
+        return None
+    b = (1 / found[0] - 1 / found[1]) / (1 / PROBES[0] - 1 / PROBES[1])
+    return StepLine(1 / found[1] - b / PROBES[1], b)
 
 
 def mean_error(cells: Sequence[PublicCell], lines: Mapping[str, StepLine], fitted: Shares, left_out: str = "") -> float:

@@ -90,6 +90,7 @@ def _world(config: RunConfig, rendezvous: Rendezvous, *, device: str = "cpu", te
         eager_bytes=comm.eager_bytes,
         pair_exchange=comm.pair_exchange,
         store_address=rendezvous(),
+        suspended=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from suite import SGD, Engine, Grid, Replay
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
+from suite.engine import step_runner
 from suite.engine.random_state import undisturbed, user_code
 from tests.support.drawn import cells
 from tests.support.refusals import refused
@@ -272,3 +274,19 @@ def test_streams_check_lengths_and_sizes() -> None:
     with refused(InvalidRequest, subject="batch 3 has 2 microbatches", legal="train(list(loader))"):
         list(alone(update_interval=1).train(short))
     assert len(list(alone(update_interval=1).train(list(short)))) == 3
+
+
+def test_an_endless_stream_keeps_its_newest_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_runner, "KEPT_OPS", 20)
+    engine = alone(update_interval=1)
+    losses = engine.train(ONES for _ in itertools.count())
+    for _ in range(30):  # a batch has four microbatches, each with a forward pass, a backward pass and an update
+        next(losses)
+        assert engine.state.versions.ledger is not None
+        kept = (engine.passes, engine.state.trace, engine.state.versions.ledger.entries)
+        assert all(len(ops) < 50 for ops in kept), [*map(len, kept)]
+    updates = [op.index for op, _ in engine.passes if op.kind is Kind.UPDATE]
+    assert updates == list(range(updates[0], updates[0] + len(updates)))
+    assert len(updates) >= 6
+    assert updates[-1] > 100
+    losses.close()

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from suite.core.exit_codes import Exit
 from suite.papers.public.cells import CELLS, PublicCell, load_cells
 from suite.papers.public.league import constants
 from suite.papers.public.league_file import ANSWERS, LEAGUE, MAX_BYTES, published_errors, read_league
+from suite.papers.public.null_models import NULL_MODELS, null_errors
 from tests.support.league import league_file
 from tests.support.refusals import refused
 
@@ -125,6 +127,16 @@ def test_command_scores_a_file_of_cells(
     assert [(one.group, one.cells) for one in content.ranges] == [("zb_schedules", 1), ("mpt_a100_80_node", 2)]
     assert [(one.schedule, one.cells) for one in content.schedules] == [("zb_h1", 1)]
     assert (content.memory[0].cells, content.memory[-1].oom[1]) == (1, 1)
+
+
+def test_cells_of_one_group_are_compared_with_the_public_cells(few: tuple[PublicCell, ...], tmp_path: Path) -> None:
+    path = file_of(tmp_path, *map(row_of, few[1:3]))
+    assert main([f"cells={path}", f"reports={tmp_path}"]) == Exit.OK
+    (group,) = read_league(tmp_path).groups
+    public = [null_errors(load_cells(), model) for model in NULL_MODELS.values()]
+    means = [fmean(abs(errors[cell.id]) for cell in few[1:3]) for errors in public]
+    assert group.null == pytest.approx(min(means), abs=1e-3)
+    assert group.left_out < 0.5, "a refused cell would count as 1"
 
 
 def test_refused_cells_are_counted_and_files_without_scored_cells_are_refused(

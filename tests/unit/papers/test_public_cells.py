@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.public import adapter, calibrate
@@ -57,17 +60,43 @@ def test_the_committed_file_has_all_cells_and_groups() -> None:
         to_setup(cell)  # no cell is refused
 
 
-def test_gpus_are_the_product_of_the_axes() -> None:
-    assert [c.id for c in CELLS if c.gpus != c.tp * c.pp * c.dp * c.cp and c.quality != "low"] == []
-
-
 def test_files_that_are_no_cells_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "cells.yaml"
-    for text, subject in ((None, "cannot be read"), ("a: [", "cannot be read"), ("- {id: a.b, group: a}", "0.source")):
+    for text, words in ((None, "cannot be read"), ("a: [", "cannot be read"), ("- {id: a.b, group: a}", "a.b.source")):
         if text is not None:
             file.write_text(text)
-        with refused(InvalidRequest, subject=subject):
+        with pytest.raises(InvalidRequest) as refusal:
             load_cells(file)
+        assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"derived_tokens_per_second_per_gpu": 0.0}, "derived_tokens_per_second_per_gpu=0.0"),
+        ({"derived_tokens_per_second_per_gpu": math.nan}, "derived_tokens_per_second_per_gpu=nan"),
+        ({"quality": "superb"}, "quality='superb'"),
+        ({"status": "crashed"}, "status='crashed'"),
+        ({"gpus": 7}, "gpus=7"),
+        ({"machine": {"gpu": "H100-80", "gpus_per_node": 0}}, "gpus_per_node=0"),
+        ({"model": {"name": "x", "layers": None}}, "model.layers=None"),
+    ],
+)
+def test_an_impossible_cell_is_refused_with_its_id(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    file, (first, second) = tmp_path / "cells.yaml", [asdict(cell) for cell in FEW[:2]]
+    file.write_text(yaml.safe_dump([first, second]))
+    assert load_cells(file) == FEW[:2]
+    file.write_text(yaml.safe_dump([first, {**second, **change}]))
+    with pytest.raises(InvalidRequest) as refusal:
+        load_cells(file)
+    assert f"cells.yaml: {FEW[1].id}.{words};" in str(refusal.value)
+
+
+def test_two_cells_of_one_id_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "cells.yaml"
+    file.write_text(yaml.safe_dump([asdict(FEW[0]), asdict(FEW[0])]))
+    with refused(InvalidRequest, subject=f"id={FEW[0].id}"):
+        load_cells(file)
 
 
 # -- adapter -------------------------------------------------------------------------------------------------------
