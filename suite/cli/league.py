@@ -88,7 +88,7 @@ def score(arguments: Arguments) -> int:
         raise InvalidRequest("cells=", rule="a file of cells", legal=f"cells={CELLS.name}")
     folder = check_folder(arguments.reports, "reports")
     cells = scorable_cells(Path(path))
-    print(f"scoring {format_count(cells, 'cell')}; all public cells take about two minutes", flush=True)
+    print(f"scoring {format_count(cells, 'cell')}; all public cells take about a minute on two cores", flush=True)
     league = score_cells(cells, folder)
     print("\n".join((*group_lines(league), *total_lines(league))))
     print(f"{folder / LEAGUE}, {folder / ANSWERS}")

@@ -7,8 +7,8 @@
 
 An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 launch.device=cuda".
 
-A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes about two
-minutes. With launch.submit or --dry-run it does not.
+A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes about one
+minute. With launch.submit or --dry-run it does not.
 
 Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
 execute does not fail the command; the page shows it with the reason.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from suite.config.run import RunConfig
     from suite.runner.runs import Run
 
-LEAGUE_SECONDS = 120.0  # expected duration of scoring the simulator on all public cells, on an otherwise idle core
+LEAGUE_SECONDS = 65.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
 
 
 def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:

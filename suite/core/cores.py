@@ -27,6 +27,6 @@ def map_on_cores(function: Callable[[_Item], _Result], items: Sequence[_Item], f
         return list(map(function, items))
     pool = ProcessPoolExecutor(cores(), get_context("fork"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
-        return list(pool.map(function, items, chunksize=4))
+        return list(pool.map(function, items, chunksize=4 if len(items) > 8 * cores() else 1))
     finally:
         pool.shutdown(cancel_futures=True)

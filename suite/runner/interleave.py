@@ -11,11 +11,14 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import Any
 
+from suite.core.cores import cores
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import check_folder, tidy
 from suite.core.reasons import format_traceback
@@ -160,6 +163,13 @@ def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_i
             pending.write(in_process.unfinished_record(run, key, Outcome.FAILED, format_traceback(error)))
 
 
+def _runs_at_once(runs: Sequence[Run]) -> int:
+    """Runs that take a step at once: one per core if all are replays, whose times nobody compares, else one."""
+    if not all(run.config.executor.one_process for run in runs):
+        return 1
+    return max(1, cores() // max((run.config.launch.threads for run in runs), default=1))
+
+
 def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> None:
     """Execute runs that start ranks, with the ranks of all runs up at the same time.
 
@@ -173,34 +183,36 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
     folder = rendezvous.shared_scratch(runs[0].config) if runs else None
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=folder))
     active: list[ActiveRun] = []
+    together = _runs_at_once(runs)
+    pool = ThreadPoolExecutor(together)
+    spread = pool.map if together > 1 else map
 
-    def take_step(run: ActiveRun, phase: str, step: Callable[..., None], *arguments: Any) -> None:
-        if pending.stopped:
+    def take_step(run: ActiveRun, phase: str, step: Callable[[ActiveRun], None]) -> None:
+        if pending.stopped or run.failure is not None:
             return
         progress.show(f"{title} · {phase} {run.run.label}")
-        if run.attempt(step, *arguments):
+        failed = run.attempt(step, run)
+        if (failed or step is ActiveRun.finish) and not pending.stopped:
             pending.write(run.record(store))
+
+    def take_turns(phase: str, step: Callable[[ActiveRun], None], work: float) -> None:
+        for _ in spread(take_step, active, repeat(phase), repeat(step)):
+            progress.advance(work * expected)
+
+    def train(run: ActiveRun, number: int) -> None:
+        if number < run.plan.rounds:
+            run.train(run.plan.batches, run.plan.discard_first)
 
     try:
         active += _activate(runs, pending, scratch, secrets.token_hex(8))
         for step in (ActiveRun.start, ActiveRun.wait_until_built, ActiveRun.warm_up):
-            for run in active:
-                take_step(run, "starting", step, run)
-                progress.advance(0.4 * expected / 3)
+            take_turns("starting", step, 0.4 / 3)
         rounds = max((run.plan.rounds for run in active), default=0)
         for number in range(rounds):
-            for run in active:
-                if number < run.plan.rounds:
-                    phase = f"round {number + 1} of {rounds} ·"
-                    take_step(run, phase, run.train, run.plan.batches, run.plan.discard_first)
-                progress.advance(0.5 * expected / rounds)
-        for run in active:
-            if run.failure is None and not pending.stopped:
-                progress.show(f"{title} · finishing {run.run.label}")
-                run.attempt(run.finish)
-                pending.write(run.record(store))
-            progress.advance(0.1 * expected)
+            take_turns(f"round {number + 1} of {rounds} ·", partial(train, number=number), 0.5 / rounds)
+        take_turns("finishing", ActiveRun.finish, 0.1)
     except (KeyboardInterrupt, SystemExit) as ending:  # the samples so far are kept
+        pending.stopped = True
         failure = RunFailed(*_ending_reason(ending))
         for run in active:
             if run.key not in pending.written:
@@ -210,6 +222,7 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
     finally:
         for run in active:
             run.ranks.terminate()  # all at once, as a launcher takes some time
+        pool.shutdown(cancel_futures=True)
         for run in active:
             if run.stop():
                 pending.write(run.record(store))

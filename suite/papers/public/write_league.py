@@ -64,7 +64,7 @@ def scorable_cells(path: Path) -> tuple[PublicCell, ...]:
 
 
 def score_cells(cells: Sequence[PublicCell], folder: Path) -> League:
-    """Score cells, and write league.json and league.csv to `folder`. All public cells take about two minutes.
+    """Score cells, and write league.json and league.csv to `folder`. All public cells take about a minute on two cores.
 
     Raises:
         OSError: A file cannot be written.
