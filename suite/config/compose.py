@@ -22,7 +22,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -285,6 +285,10 @@ def _default_choice(group: str) -> str:
 
 def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     """The suite's error for an error of Hydra, with the nearest legal key or the broken rule."""
+    if isinstance(error, OverrideParseException):
+        name = error.override.partition("=")[0]
+        rule = "a key and a value in Hydra's grammar, with every bracket and quote closed"
+        return InvalidRequest(f"the override {error.override}", rule=rule, legal=f"{name}=VALUE")
     text = " ".join(str(error).split())
     missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
     if missing:

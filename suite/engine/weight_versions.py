@@ -82,7 +82,7 @@ class WeightVersions:
         self.reads, self.passes, self.predicted_key = {}, [], None
 
     def forget(self, newest: int) -> None:
-        """Keep the accounts of the `newest` ops, at least, of a stream that may be endless."""
+        """Keep the accounts of the `newest` ops, at least, of a long stream."""
         assert self.ledger is not None
         keep_newest(self.passes, newest)
         keep_newest(self.ledger.entries, newest)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.collective.process_group import TorchWorld
+from suite.comm.collective.process_group import SUSPENDED, TorchWorld
 from suite.comm.p2p.mpi import PairGroup, cuda_aware
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import RankError
@@ -148,7 +148,7 @@ class SecondBackend(TorchWorld):
     def __init__(self, world: Any, backend: str) -> None:
         self.rank, self.size, self.device, self.eager_bytes = world.rank, world.size, world.device, world.eager_bytes
         self.backend, self.order = backend, "static" if backend == "nccl" else "any"
-        self.staged = self.device.type == "cuda" and backend == "gloo"
+        self.staged, self.timeout = self.device.type == "cuda" and backend == "gloo", SUSPENDED
         self.open_channels()
 
 

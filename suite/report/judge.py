@@ -229,7 +229,8 @@ def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
 
 def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[float]]) -> int:
     """Value of Judged.repeats: 0 for an exact value, 1 for a single measurement of a varying value."""
-    if answer.evidence is not Evidence.MEASURED or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels):
+    exact = answer.identity or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels)
+    if answer.evidence is not Evidence.MEASURED or exact:
         return 0
     return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -276,17 +275,13 @@ def test_streams_check_lengths_and_sizes() -> None:
     assert len(list(alone(update_interval=1).train(list(short)))) == 3
 
 
-def test_an_endless_stream_keeps_its_newest_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_stream_keeps_its_newest_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_runner, "KEPT_OPS", 20)
     engine = alone(update_interval=1)
-    losses = engine.train(ONES for _ in itertools.count())
-    for _ in range(30):  # a batch has four microbatches, each with a forward pass, a backward pass and an update
-        next(losses)
+    for _ in engine.train([ONES] * 30):  # of four microbatches, each with a forward pass, a backward pass and an update
         assert engine.state.versions.ledger is not None
         kept = (engine.passes, engine.state.trace, engine.state.versions.ledger.entries)
         assert all(len(ops) < 50 for ops in kept), [*map(len, kept)]
     updates = [op.index for op, _ in engine.passes if op.kind is Kind.UPDATE]
-    assert updates == list(range(updates[0], updates[0] + len(updates)))
+    assert updates == list(range(120 - len(updates), 120))
     assert len(updates) >= 6
-    assert updates[-1] > 100
-    losses.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from suite.cli.run import execute
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
@@ -16,6 +17,7 @@ from suite.core.trace import BACKWARD, EXCHANGE, FORWARD, WAIT, Span, Trace
 from suite.report import derive, expectations, load, records
 from suite.report.expectations import Expectation, Judgement
 from suite.report.tables import record_tables
+from suite.runner.progress import Progress
 from tests.support.report_records import in_store, make, store, store_trace
 
 
@@ -140,6 +142,18 @@ def test_ratios_are_met_up_to_their_limit_and_no_further():
     assert undecided.ours == pytest.approx(0.562)
     assert undecided.low < 0.56 < undecided.high
     assert judged(RATIO, make("pytorch 1x1", (1.0, 2.0, 9.0)), make("axonn 2x1", (3.0, 1.0, 1.0))).ours == 0.5
+
+
+def test_a_command_prints_a_line_for_each_expectation(monkeypatch, capsys):
+    rows = [RATIO | {"what": "time", "at_most": 0.8}, LOSS, RATIO | {"system": "gone 2x1"}]
+    records = [make("pytorch 1x1", (1.0,) * 4, loss=[2.0]), make("axonn 2x1", (0.5,) * 4, loss=[2.0])]
+    records = [replace(each, config=each.config | {"experiment": {"expect": rows}}) for each in records]
+    monkeypatch.setattr("suite.runner.interleave.measure", lambda runs, progress: records)
+    assert execute([], Progress(1)) == records
+    first, *others = capsys.readouterr().err.splitlines()[2:]
+    assert first.split(": ") == ["  met          time", "0.5, at most 0.8"]
+    assert [line.split()[:2] for line in others] == [["not", "comparable"], ["not", "comparable"]]
+    assert others[-1].endswith(": gone 2x1: no record")
 
 
 def test_few_rounds_decide_nothing_however_many_batches():

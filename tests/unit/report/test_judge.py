@@ -517,11 +517,13 @@ def with_control(claim: Claim, control: Claim, *entries: StoredRecord) -> Verdic
 
 def test_an_exact_value_that_differs_contradicts_under_a_control() -> None:
     counted = replace(answered(CHECKED, MEASURED), unit="byte")
+    share = replace(answered(CHECKED, MEASURED, identity=True), unit="percent")
     repeated = replace(ACCURACY, control="c.control")
     for claim, entries, expected in (
         (CHECKED, [stored_answer(CHECKED, [60.0], DERIVED)], Verdict.CONTRADICTED),
         (CHECKED, [stored_answer(CHECKED, [50.0], DERIVED)], Verdict.REPRODUCED),
         (counted, [stored_answer(counted, [60.0], MEASURED)], Verdict.CONTRADICTED),
+        (share, [stored_answer(share, [60.0], MEASURED)], Verdict.CONTRADICTED),
         (repeated, seeds([60.0, 60.1, 59.9]), Verdict.CONTRADICTED),
         (repeated, seeds([60.0, 60.1]), Verdict.DIFFERS),
         (repeated, seeds([50.0, 50.1]), Verdict.REPRODUCED),

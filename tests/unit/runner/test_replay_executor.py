@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
+
+import pytest
 
 from suite.cli.run import run
 from suite.core.record import Outcome
+from suite.runner import interleave
+from suite.runner.runs import expand
 
 SMALL = ["grid.inter=2", "model.shape.tied=false", "model.shape.layers=2", "measure.warm_up=0", "measure.rounds=1"]
 SMALL += ["measure.discard_first=0", "measure.batches=2", "measure.eval_batches=0"]
@@ -15,3 +20,19 @@ def test_replay_of_a_pipeline_writes_a_record(tmp_path: Path) -> None:
     (record,) = run(["system=pipeoptim", "executor=replay", *SMALL, f"reports={tmp_path}"])
     assert record.outcome is Outcome.OK, record.reason
     assert len(record.series["loss"]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "at_once"),
+    [
+        (["executor=replay,replay"], 4),
+        (["executor=replay,real"], 1),
+        (["executor=replay", "launch.threads=1,3"], 1),
+        (["executor=replay", "launch.threads=2"], 2),
+    ],
+)
+def test_replays_take_steps_at_once(monkeypatch: pytest.MonkeyPatch, overrides: list[str], at_once: int) -> None:
+    monkeypatch.setattr(interleave, "cores", lambda: 4)
+    values = [[f"{o.partition('=')[0]}={value}" for value in o.partition("=")[2].split(",")] for o in overrides]
+    runs = [run for words in product(*values) for run in expand(["system=pipeoptim", *SMALL, *words])]
+    assert interleave._runs_at_once(runs) == at_once
