@@ -178,8 +178,9 @@ def best(
             rule="the fullest stage fits its device",
             legal="more devices, or offloaded or compressed states",
         )
-    estimates = sorted((estimate(plan, machine, efficiency), index) for index, plan in enumerate(fit))
-    near = [fit[index] for seconds, index in estimates[:simulated] if seconds <= NEAR * estimates[0][0]]
+    ordered = sorted(fit, key=lambda plan: estimate(plan, machine, efficiency))
+    limit = NEAR * estimate(ordered[0], machine, efficiency)
+    near = [plan for plan in ordered[:simulated] if estimate(plan, machine, efficiency) <= limit]
     timed = [(run(plan, machine, efficiency).makespan, index, plan) for index, plan in enumerate(near)]
     seconds, _, plan = min(timed, key=lambda entry: entry[:2])
     return SearchResult(plan, seconds, len(fit), len(everything))

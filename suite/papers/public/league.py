@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from suite.config.typed_yaml import read_typed
-from suite.core.cores import map_on_cores
+from suite.papers.common.on_cores import map_on_cores
 from suite.papers.public.calibrate import (
     FittedConstant,
     Shares,

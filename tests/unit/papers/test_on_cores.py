@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from suite.core import cores
-from suite.core.cores import map_on_cores
+from suite.papers.common import on_cores
+from suite.papers.common.on_cores import map_on_cores
 
 
 def square(number: int) -> tuple[int, int]:
@@ -20,7 +20,7 @@ def square(number: int) -> tuple[int, int]:
 def test_results_are_in_order_from_this_or_other_processes(
     monkeypatch: pytest.MonkeyPatch, count: int, available: int, here: bool
 ) -> None:
-    monkeypatch.setattr(cores, "cores", lambda: available)
+    monkeypatch.setattr(on_cores, "cores", lambda: available)
     results = map_on_cores(square, range(count))
     assert [value for value, _ in results] == [number * number for number in range(count)]
     processes = {process for _, process in results}
@@ -29,7 +29,7 @@ def test_results_are_in_order_from_this_or_other_processes(
 
 
 def test_an_error_of_a_process_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "cores", lambda: 2)
+    monkeypatch.setattr(on_cores, "cores", lambda: 2)
     with pytest.raises(ArithmeticError) as raised:
         map_on_cores(square, [*range(100), -7])
     assert str(raised.value) == "-7 is negative"
