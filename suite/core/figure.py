@@ -71,10 +71,6 @@ class FigurePanel:
         """The panel as plain data; empty optional parts are left out."""
         return {name: value for name, value in asdict(self).items() if value or name == "unit"}
 
-    @property
-    def curve_count(self) -> int:
-        return len(self.ours) + len(self.paper) + len(self.null)
-
 
 def read_figure_panel(row: Any) -> FigurePanel:
     """An entry of a record's `panels`. Raises InvalidRequest for a malformed one."""

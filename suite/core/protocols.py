@@ -334,16 +334,6 @@ class World(Protocol):
     def close(self) -> None: ...
 
 
-class GradSync(Protocol):
-    """Gradient reduction of an update, in the gradient form of the memory layout."""
-
-    def reduce(self, parts: Sequence[tuple[Group, Tensor]]) -> Handle:
-        """Reduce each tensor over its group, in this order.
-
-        Parts with the same buffer run one after the other: replicas first, then tied weights.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Piece of an update. Chunks overlap with each other.

@@ -37,7 +37,6 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _GRACE = 2.0  # seconds in which the other ranks find an error by themselves, as they do where all raise
 _POLL = 0.1  # seconds between two checks of the ranks of a stream
-_END = object()
 
 
 class RankThreads:

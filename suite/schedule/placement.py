@@ -70,14 +70,3 @@ def check_policy(policy: WeightPolicy, schedule: Schedule) -> None:
             "schedule has several stages per rank or a split backward pass",
             legal="weights=latest, or schedule=one_f_one_b",
         )
-
-
-def check_one_stage_per_rank(schedule: Schedule, driver: str) -> None:
-    """Raise Unsupported for a schedule with several stages per rank or a split backward pass.
-
-    Args:
-        driver: Name of the driver that cannot run it, for the message.
-    """
-    if not is_plain(schedule):
-        rule = f"the {driver} runs one stage per rank and whole backward passes; the checker runs every schedule"
-        raise Unsupported("schedule", schedule, rule=rule, legal="schedule=one_f_one_b, or executor=check")

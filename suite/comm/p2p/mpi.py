@@ -389,8 +389,3 @@ def cuda_aware() -> bool:
         return bool(ctypes.CDLL(None).MPIX_Query_cuda_support())
     except AttributeError:
         return False
-
-
-def library_version() -> str:
-    """Name and version of the MPI library, in one line."""
-    return str(MPI.Get_library_version().split("\n")[0].split(",")[0].strip("\x00 "))

@@ -206,27 +206,6 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
     return matrix
 
 
-def permuted(matrix: sparse.csr_array, order: ArrayLike) -> sparse.csr_array:
-    """Renumber rows and columns: row and column `new` of the result are row and column order[new] of the input.
-
-    `order` is [n] and holds each of 0 .. n - 1 once; otherwise InvalidRequest is raised. Indices stay sorted.
-    """
-    n = matrix.shape[0]
-    old = np.asarray(order)
-    whole = old.shape == (n,) and np.issubdtype(old.dtype, np.integer)
-    if not whole or not np.array_equal(np.sort(old), np.arange(n)):
-        kinds = f"{len(np.unique(old))} different ones" if old.size else "none"
-        raise InvalidRequest(
-            f"an order of shape {old.shape}, {kinds}, for {n} vertices", rule="each vertex once", legal="arange"
-        )
-    place = np.empty(n, matrix.indices.dtype)
-    place[old] = np.arange(n)
-    chosen = matrix[old]
-    reordered = sparse.csr_array((chosen.data, place[chosen.indices], chosen.indptr), shape=matrix.shape)
-    reordered.sort_indices()
-    return reordered
-
-
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     for start in range(0, len(array), HASHED):
         yield array[start : start + HASHED]

@@ -11,7 +11,6 @@ from scipy import sparse
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
-from suite.data.graphs.graph import permuted
 from tests.support.refusals import fault, refused
 
 
@@ -84,18 +83,6 @@ def test_a_graph_without_edges_has_the_identity(n: int) -> None:
     assert (graph.edges, graph.symmetric) == (0, True)
     assert np.array_equal(operator(graph).toarray(), np.eye(n))
     assert operator(graph, loops=False).nnz == 0
-    assert permuted(graph.adjacency, np.arange(n)).shape == (n, n)
-
-
-def test_a_permutation_renames_rows_and_columns_alike() -> None:
-    graph = directed()
-    order = np.random.default_rng(2).permutation(30)
-    matrix = permuted(graph.adjacency, order)
-    assert np.array_equal(matrix.toarray(), graph.adjacency.toarray()[np.ix_(order, order)])
-    assert matrix.has_sorted_indices
-    for bad in (np.arange(29), np.zeros(30, int), np.arange(30) + 1, np.arange(30.0)):
-        with refused(InvalidRequest, subject="for 30 vertices"):
-            permuted(graph.adjacency, bad)
 
 
 BAD_EDGES: tuple[tuple[tuple[Any, ...], str], ...] = (
