@@ -16,6 +16,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +36,8 @@ from suite.runner.launch.signals import LINUX, die_with_parent
 from suite.runner.ranks.messages import Endpoint, RankReply
 
 _CAUSE_TIMEOUT = 1.5  # seconds to wait for the failure that caused the failures of other ranks
-_STACK_TIMEOUT = 0.5, 3.0  # seconds for a rank of this host to write its stack, and for another to send it
+_STACK_TIMEOUT = 5.0  # seconds for a rank to write or send its stack
+_STACK = "Current thread 0x"  # heading of a stack in the log, one per rank (faulthandler)
 
 
 class RunFailed(Exception):
@@ -244,20 +246,26 @@ class RankGroup:
         Ranks of this host write their stacks to the log; ranks of other hosts send them.
         """
         heartbeats = self.heartbeats.describe(ranks)
-        remote = [rank for rank in ranks if rank not in self.pids]
+        remote = {rank for rank in ranks if rank not in self.pids}
+        written = self.log_tail(sys.maxsize).count(_STACK) + len(ranks) - len(remote)
         for rank in ranks:
             with suppress(OSError):
                 if rank in self.pids:
                     os.kill(self.pids[rank], signal.SIGUSR1)
                 else:
                     self.sockets[rank].sendall(b'{"do": "stack"}\n')
-        end = time.monotonic() + (_STACK_TIMEOUT[1] if remote else _STACK_TIMEOUT[0])
-        while (remaining := end - time.monotonic()) > 0 and not (remote and self.stacks.keys() >= set(remote)):
-            if remote:
+        end = time.monotonic() + _STACK_TIMEOUT
+        while (remaining := end - time.monotonic()) > 0:
+            if remote - self.stacks.keys():
                 self._read(remaining)
+            elif self.log_tail(sys.maxsize).count(_STACK) < written:
+                time.sleep(0.05)
             else:
-                time.sleep(remaining)
-        stacks = [f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in remote]
+                time.sleep(0.2)  # the frames follow their heading
+                break
+        stacks = [
+            f"rank {rank} on {self.hosts[rank]}:\n{self.stacks.get(rank, 'no answer')}" for rank in sorted(remote)
+        ]
         names = ", ".join(map(str, ranks))
         return RunFailed(Outcome.TIMEOUT, "\n".join([f"rank {names} {reason}", heartbeats, *stacks, self.log_tail(60)]))
 
