@@ -148,7 +148,8 @@ class SecondBackend(TorchWorld):
     def __init__(self, world: Any, backend: str) -> None:
         self.rank, self.size, self.device, self.eager_bytes = world.rank, world.size, world.device, world.eager_bytes
         self.backend, self.order = backend, "static" if backend == "nccl" else "any"
-        self.staged, self.timeout = self.device.type == "cuda" and backend == "gloo", SUSPENDED
+        self.staged = self.device.type == "cuda" and backend == "gloo"
+        self.timeout = SUSPENDED
         self.open_channels()
 
 

@@ -140,4 +140,8 @@ def _faults(cell: PublicCell) -> Iterator[tuple[str, str, str]]:
         yield f"gpus={cell.gpus}", "tp x pp x dp x cp, unless quality=low", f"gpus={product}"
     tokens = cell.derived_tokens_per_second_per_gpu
     if tokens is not None and not 0 < tokens < math.inf:
-        yield f"derived_tokens_per_second_per_gpu={tokens}", "a positive number, or null", "1000.0"
+        yield (
+            f"derived_tokens_per_second_per_gpu={tokens}",
+            "a positive number, or null",
+            "derived_tokens_per_second_per_gpu=1000.0",
+        )

@@ -95,6 +95,7 @@ def family_errors(cells: Sequence[PublicCell]) -> dict[str, float]:
 
 
 def _errors_without(family: str, cells: Sequence[PublicCell]) -> dict[str, float]:
+    """Error of each scored cell of a family without it. A file of one family is fitted to the public cells."""
     others = [cell for cell in cells if cell.family != family]
     others = others if any(cell.scored for cell in others) else [c for c in load_cells() if c.family != family]
     variant = best_without({cell.group for cell in cells if cell.family == family}, recorded_variants())

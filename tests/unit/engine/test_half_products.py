@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import accumulate, chain
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from suite.config.compose import resolve
+from suite.engine import half_products
 from suite.engine.half_products import REPEATS, RoundedProducts, are_slow
+from suite.runner.ranks.rank import RankProcess
 from tests.support.drawn import cells
 
 LAYERS = {
@@ -64,3 +70,17 @@ def test_products_are_slow_by_measurement(plain: float, rounded: float, slow: bo
     lengths = chain(*([kind * 10] * (REPEATS - 1) + [kind] for kind in (plain, rounded)))
     times = accumulate(chain.from_iterable((0.0, length) for length in lengths))
     assert are_slow("bfloat16", lambda: next(times)) is slow
+
+
+@pytest.mark.parametrize(
+    ("precision", "slow", "rounded"), [("bf16", True, ["bfloat16"]), ("bf16", False, []), ("full", True, [])]
+)
+def test_a_rank_rounds_products_that_are_slow(
+    monkeypatch: pytest.MonkeyPatch, precision: str, slow: bool, rounded: list[str]
+) -> None:
+    entered: list[str] = []
+    monkeypatch.setattr(half_products, "are_slow", lambda half: slow)
+    monkeypatch.setattr(half_products, "RoundedProducts", lambda half: nullcontext(entered.append(half)))
+    rank: Any = SimpleNamespace(config=resolve([f"precision={precision}"]))
+    assert RankProcess._round_slow_products(rank) is bool(rounded)
+    assert entered == rounded
