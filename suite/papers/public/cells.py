@@ -138,10 +138,6 @@ def _faults(cell: PublicCell) -> Iterator[tuple[str, str, str]]:
     product = cell.tp * cell.pp * cell.dp * cell.cp
     if cell.gpus != product and cell.quality != "low":  # of low quality: the source may contradict itself
         yield f"gpus={cell.gpus}", "tp x pp x dp x cp, unless quality=low", f"gpus={product}"
-    tokens = cell.derived_tokens_per_second_per_gpu
+    name, tokens = "derived_tokens_per_second_per_gpu", cell.derived_tokens_per_second_per_gpu
     if tokens is not None and not 0 < tokens < math.inf:
-        yield (
-            f"derived_tokens_per_second_per_gpu={tokens}",
-            "a positive number, or null",
-            "derived_tokens_per_second_per_gpu=1000.0",
-        )
+        yield f"{name}={tokens}", "a positive number, or null", f"{name}=1000.0"
