@@ -105,7 +105,10 @@ def transformer(shape: object) -> Transformer:
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """A network `shape` trained by `system` on `grid`, with `batch` sequences in microbatches of `microbatch`."""
+    """A network `shape` trained by `system` on `grid`, with `batch` sequences in microbatches of `microbatch`.
+
+    With `flash` attention, no scores are held.
+    """
 
     shape: Transformer
     system: SystemModel
@@ -113,6 +116,7 @@ class SimulationPlan:
     batch: int
     microbatch: int
     split: str = "even"
+    flash: bool = False
 
     def __post_init__(self) -> None:
         transformer(self.shape)
@@ -165,7 +169,7 @@ class SimulationPlan:
 
     @cached_property
     def kernels(self) -> Kernels:
-        return Kernels.of(self.shape, self.grid.tensor)
+        return Kernels.of(self.shape, self.grid.tensor, flash=self.flash)
 
     @property
     def message(self) -> int:

@@ -86,6 +86,7 @@ def plans(
     *,
     microbatches: Sequence[int] = MICROBATCHES,
     splits: int = 12,
+    flash: bool = False,
 ) -> Iterator[SimulationPlan]:
     """Every plan that divides devices, blocks, heads and batch, with a layer on at most `splits` ranks."""
     for tensor in divisors(devices) if system.tensor else [1]:
@@ -98,7 +99,8 @@ def plans(
             data = devices // (tensor * inter)
             for microbatch in microbatches:
                 if batch % (data * microbatch) == 0:
-                    yield SimulationPlan(shape, system, Grid(data=data, inter=inter, tensor=tensor), batch, microbatch)
+                    grid = Grid(data=data, inter=inter, tensor=tensor)
+                    yield SimulationPlan(shape, system, grid, batch, microbatch, flash=flash)
 
 
 def _stages(schedule: Schedule, ranks: int) -> int:

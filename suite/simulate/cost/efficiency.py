@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.simulate.operations.generation import generations
+from suite.simulate.operations.setup import FLASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,11 @@ class Efficiency:
         for name in (*self.fitted, *self.chosen, *self.reasons, *self.ranges):
             if name not in names:
                 raise UnknownName("constant of an efficiency", name, names)
+
+    @property
+    def flash(self) -> bool:
+        """Whether the attention kernels hold no scores."""
+        return bool(self.generation) and generations()[self.generation].attention in FLASH
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from suite.config import checks
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
@@ -22,7 +23,7 @@ from suite.runner.progress import Progress
 from suite.runner.runs import freeze
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.plan_cost import PlanCost
-from suite.simulate.executor import dominating, first_replica
+from suite.simulate.executor import Simulated, dominating, first_replica
 from suite.simulate.search import best, plans, run
 from suite.workload import flops
 from tests.support.modelled import conf, shape, simulated
@@ -159,6 +160,19 @@ def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None
     assert values(record)["batch_time"] == fastest.seconds < run(configured, SUMMIT, SAMO).makespan
     assert any(note.startswith(f"best of {fastest.fit} plans that fit, of {fastest.tried}") for note in record.notes)
     assert len(record.memory["predicted"]["weights"]) == fastest.plan.grid.inter
+
+
+@pytest.mark.parametrize("generation", ["unfused", "fused", "megatron", "flash", "compiled"])
+@pytest.mark.parametrize("search", [False, True])
+def test_scores_are_held_only_by_kernels_that_write_them(generation: str, search: bool) -> None:
+    efficiency = replace(conf("efficiency", "usual"), generation=generation)
+    executor = Simulated(machine=SUMMIT, efficiency=efficiency)
+    settings = checks.checked_run(resolved("model=gpt3_xl"))
+    planned = next(executor.candidates(settings)) if search else executor.of(settings)
+    net, tensor = planned.shape, planned.grid.tensor
+    held = planned.kernels.kept - net.sequence * net.hidden * (10 + 24 / tensor)
+    each = 4 if generation in ("flash", "compiled") else 5 * net.sequence  # bytes: a statistic, or the scores
+    assert held == each * net.heads * net.sequence / tensor
 
 
 def test_every_rank_gives_what_one_replica_gives(tmp_path: Path) -> None:
