@@ -46,9 +46,14 @@ def cpu_time() -> CpuTime | None:
     return CpuTime(user + nice + system + irq + soft, cpu_seconds, stolen, time.monotonic())
 
 
-def foreign_cores(before: CpuTime | None, after: CpuTime | None) -> float:
-    """Mean number of cores that other programs or machines used between two readings; 0 if unknown."""
+def foreign_cores(before: CpuTime | None, after: CpuTime | None, *, ranks: float = 0.0) -> float:
+    """Mean number of cores that other programs or machines used between two readings; 0 if unknown.
+
+    Args:
+        before, after: The readings.
+        ranks: CPU seconds in between of children that have not ended.
+    """
     if before is None or after is None or after.clock <= before.clock:
         return 0.0
-    others = (after.all - before.all) - (after.own - before.own)
+    others = (after.all - before.all) - (after.own - before.own) - ranks
     return max(0.0, others + after.stolen - before.stolen) / (after.clock - before.clock)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from suite.core import load
 from suite.core.experiment import PERPLEXITY, PREDICTED
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
@@ -48,6 +49,7 @@ class RecordRow:
     file: str
     current: bool  # False if the store has a newer record of the same label
     comparable: bool  # whether ratios of the times are meaningful
+    busy: str  # the cores that other programs used
     grid: str
     batch_time_median: float
     batch_time_min: float
@@ -144,6 +146,13 @@ def note(record: Record, metric: str) -> str:
 def comparable(record: Record) -> bool:
     """Whether ratios of the batch times are meaningful."""
     return not note(record, BATCH_TIME).startswith(OVERSUBSCRIBED)
+
+
+def busy(record: Record) -> str:
+    """The cores that other programs used beside the run, where they may have delayed it; else empty."""
+    loads = at(record.provenance, "load")
+    foreign = real(at(loads, "foreign"))
+    return f"busy: other programs used {foreign:.1f} of {at(loads, 'cores')} cores" if foreign > load.BUSY else ""
 
 
 def crowded(record: Record, metric: str) -> str:
@@ -288,6 +297,7 @@ def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool
         file=entry.file,
         current=current,
         comparable=comparable(record),
+        busy=busy(record),
         grid=str(grid or ""),
         batch_time_median=time.median,
         batch_time_min=time.low,

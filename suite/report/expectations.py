@@ -27,7 +27,7 @@ from suite.core.experiment import (
     ShareSpec,
     read_expectation,
 )
-from suite.core.record import Record, Source
+from suite.core.record import Outcome, Record, Source
 from suite.report import derive
 from suite.report.load import StoredRecord, at, real, text_at
 from suite.stats import inference
@@ -193,6 +193,26 @@ def _with_interval(
         return replace(quantity, noisy=True, too_few=reason)
     low, high = inference.bootstrap_interval(repeats, statistic)
     return replace(quantity, noisy=True, low=min(low, quantity.value), high=max(high, quantity.value))
+
+
+def quickest(entries: Sequence[StoredRecord], metric: str = derive.BATCH_TIME) -> StoredRecord | None:
+    """The run with the shortest median, if its rounds show that it is quicker than every other run.
+
+    None where runs have more than one source, where the interval of a ratio includes 1, and for a single run.
+    """
+    runs = [entry for entry in entries if entry.record.outcome is Outcome.OK and derive.comparable(entry.record)]
+    times = {entry.file: derive.samples(entry.record, metric).median for entry in runs}
+    runs = [entry for entry in runs if math.isfinite(times[entry.file])]
+    if len(runs) < 2 or len({entry.record.source for entry in runs}) > 1:
+        return None
+    first, *others = sorted(runs, key=lambda entry: times[entry.file])
+    for other in others:
+        ratio = _Quantity(derive.ratio(times[first.file], times[other.file]))
+        pair = [first.record, other.record]
+        ratio = _with_interval(ratio, [(one, metric) for one in pair], lambda medians: medians[0] / medians[1])
+        if derive.not_in_turns(pair) or ratio.too_few or not (ratio.high if ratio.noisy else ratio.value) < 1:
+            return None
+    return first
 
 
 # Quantities

@@ -6,9 +6,11 @@ Warm-up batches are trained but not timed. Every run writes a record with its sa
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from suite.config.executor import MicrobenchmarkExecutor
@@ -43,7 +45,8 @@ class ActiveRun:
         scores: Validation scores by name.
         phases: Seconds of each timed batch, and the update of each rank.
         parts: Seconds of inner spans of each timed batch, by rank.
-        traces: Trace of the last batch of each round.
+        traces: Seconds and trace of the last batch of each round.
+        foreign: Cores that other programs used in each round, where all ranks are on this host.
         gemm: Rate of matrix products of all ranks together, in flop/s.
         memory: Peak bytes of each rank by kind.
         simulated: Metrics that the simulator predicts for an emulated run.
@@ -73,7 +76,8 @@ class ActiveRun:
         self.phases: list[Any] = []
         self.parts: list[Any] = []
         self.trace = Trace()
-        self.traces: list[Trace] = []
+        self.traces: list[tuple[float, Trace]] = []
+        self.foreign: list[float] = []
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         self.simulated: dict[str, Metric] = {}
@@ -136,8 +140,11 @@ class ActiveRun:
 
         The time of a batch is the time on its slowest rank.
         """
-        count = discard_first + batches
+        count, before = discard_first + batches, load.cpu_time()
         replies = self.ranks.request(self._deadline(count), do="train", batches=count)
+        if {*self.ranks.hosts.values()} == {socket.gethostname()} and not self.config.executor.one_process:
+            cpu = sum(reply["cpu"] for reply in replies)
+            self.foreign.append(load.foreign_cores(before, load.cpu_time(), ranks=cpu))
         if self.plan.validate_when != "every_round":
             self.ranks.suspend()
         seconds = [max(times) for times in zip(*(reply["durations"] for reply in replies), strict=True)]
@@ -149,7 +156,7 @@ class ActiveRun:
         self._add_losses(replies)
         self._add_sweeps([reply["facts"] for reply in replies if "facts" in reply], discard_first)
         self.trace = Trace(Span.from_row(row) for reply in replies for row in reply["spans"]).shifted()
-        self.traces += [self.trace] if batches else []
+        self.traces += [(seconds[-1], self.trace)] if batches else []
         if self.plan.validate_when == "every_round":
             if batches:
                 self._validate()
@@ -232,17 +239,24 @@ class ActiveRun:
             memory=memory,
             series={**self._series(), **self.summary.series},
             panels=[panel.to_record() for panel in self.summary.panels],
-            trace=store.write_trace(self.key, self.run.grid, self.trace) if self.trace else None,
+            trace=store.write_trace(self.key, self.run.grid, trace) if (trace := self._usual_trace()) else None,
             notes=self._notes(),
             provenance=in_process.run_provenance(
                 self.run,
                 self.started,
                 self.seconds,
                 turns=self.group_id,
-                load=in_process.load_averages(self.load),
+                load=in_process.load_averages(self.load) | ({"foreign": fmean(self.foreign)} if self.foreign else {}),
                 **{**self.facts, **self._graph_data(), **self._rank_hosts()},  # graph data replace those of the ranks
             ),
         )
+
+    def _usual_trace(self) -> Trace:
+        """Trace of the traced batch whose time is nearest to the median; that of the warm-up before any round."""
+        if not self.traces:
+            return self.trace
+        usual = median(self.durations)
+        return min(self.traces, key=lambda traced: abs(traced[0] - usual))[1]
 
     def _metrics(self) -> dict[str, Metric]:
         trains = self.config.executor.trains  # emulated ranks compute nothing, so they do not compete for cores
@@ -256,8 +270,9 @@ class ActiveRun:
             metrics[name] = Metric("s", "lower", tuple(self.durations), note)
             metrics |= batch_metrics.phase_metrics(self.phases)
             metrics |= batch_metrics.inner_time_metrics(self.parts)
-            metrics |= batch_metrics.breakdown_metrics(self.traces, self.run.grid)
-            metrics |= batch_metrics.exchange_metrics(self.traces)
+            traces = [trace for _, trace in self.traces]
+            metrics |= batch_metrics.breakdown_metrics(traces, self.run.grid)
+            metrics |= batch_metrics.exchange_metrics(traces)
         metrics |= batch_metrics.score_metrics({name: v for name, v in self.scores.items() if name != "loss"})
         metrics |= self.simulated | dict(self.summary.metrics) | (self.prepared.metrics if self.prepared else {})
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}

@@ -18,7 +18,7 @@ from suite.core.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, Pane
 from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
-from suite.report import derive
+from suite.report import derive, expectations
 from suite.report.derive import SampleSummary
 from suite.report.load import StoredRecord, at, grid_of
 from suite.report.panels import figure_panels
@@ -27,11 +27,12 @@ from suite.report.panels.figure_panels import (
     OURS,
     PAPER,
     QUICKEST,
+    RACES,
+    TIMES,
     UNITS,
     PlottedPanel,
     ShownPanel,
     error,
-    quickest,
 )
 from suite.report.panels.published_values import (
     SECONDS,
@@ -349,6 +350,11 @@ def _table(
         for label in printed_values:
             points_by_place.setdefault((curve, label), [None])
     place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in points_by_place))}
+    competing: dict[str, list[StoredRecord]] = {}
+    for each in points if panel.quantity in RACES and panel.unit in TIMES else ():
+        competing.setdefault(each.point, []).extend([] if each.reason else [each.entry])
+    metric = panel.quantity.replace(" ", "_")
+    best = {label: expectations.quickest(entries, metric) for label, entries in competing.items()}
     rows = []
     for curve, label in sorted(points_by_place, key=lambda key: (place[key[0]], not key[1], _sort_key(spec, key[1]))):
         printed = paper.get(curve, {}).get(label)
@@ -357,9 +363,9 @@ def _table(
             drawn_value = math.nan if point is None or point.reason else value
             row = [Cell(curve), Cell(label or NONE)]
             row += [_printed_cell(printed, spec.normalized)] if paper else []
-            fastest = label in panel.x and curve == quickest(panel, panel.x.index(label))
             cell = number(value, short(value), tone="faint" if math.isnan(drawn_value) else "")
-            row.append(replace(cell, badge=QUICKEST if fastest and not math.isnan(drawn_value) else ""))
+            fastest = point is not None and point.entry is best.get(label) and not math.isnan(drawn_value)
+            row.append(replace(cell, badge=QUICKEST if fastest else ""))
             row += [error(drawn_value, printed.value if printed else math.nan, panel.unit)] if paper else []
             rows.append((*row, _run_cell(point, runs), _samples_cell(point, spec.normalized)))
     return Table(f"{panel.title}: run by run", columns, tuple(rows[:MAX_ROWS]))

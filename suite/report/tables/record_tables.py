@@ -129,8 +129,15 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f} %"
 
 
-def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str]) -> Table:
-    """Table of the systems of an experiment. anchors: anchor of a run by the file of its record"""
+def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str], quickest: str = "") -> Table:
+    """Table of the systems of an experiment.
+
+    Args:
+        rows: Its runs.
+        reference: Label of the run whose losses are compared.
+        anchors: Anchor of a run by the file of its record.
+        quickest: File of the quickest run.
+    """
     columns = (
         Column("system", numeric=False, detail="source"),
         Column("grid", numeric=False, detail="stages × replicas"),
@@ -143,11 +150,7 @@ def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str
         Column("efficiency", detail="allowed / measured"),
         Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
     )
-    times = {row.file: row.batch_time_median for row in rows if row.comparable and row.outcome == Outcome.OK}
-    times = {file: value for file, value in times.items() if not math.isnan(value)}
-    alike = len({row.source for row in rows if row.file in times}) == 1
-    best = min(times, key=times.__getitem__) if len(times) > 1 and alike else ""
-    return Table("Systems side by side", columns, tuple(_system(row, anchors, row.file == best) for row in rows))
+    return Table("Systems side by side", columns, tuple(_system(row, anchors, row.file == quickest) for row in rows))
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -160,6 +163,7 @@ def _system(row: RecordRow, anchors: Mapping[str, str], quickest: bool) -> tuple
     spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
     if not row.comparable:
         spread += "\nnot comparable"
+    spread += f"\n{row.busy}" if row.busy else ""
     if not math.isnan(row.simulated_time):
         spread += f"\nsimulated {si(row.simulated_time, 's')} ({100 * (time / row.simulated_time - 1):+.1f} %)"
     apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"

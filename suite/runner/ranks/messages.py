@@ -51,6 +51,7 @@ class RankReply(TypedDict, total=False):
         facts: Facts for the record.
         gemm: Rate of matrix products in flop/s.
         durations: Seconds of each batch.
+        cpu: CPU seconds of all batches, on all threads.
         losses: Loss of each batch.
         updates: Begin and duration of each batch's update.
         parts: Seconds of each batch by category of inner spans.
@@ -72,6 +73,7 @@ class RankReply(TypedDict, total=False):
     facts: RankFacts
     gemm: float
     durations: list[float]
+    cpu: float
     losses: list[float | None]
     updates: list[Any]
     parts: list[Any]

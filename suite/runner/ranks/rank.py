@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from suite.comm.p2p.polling import set_timer_slack
@@ -175,6 +175,7 @@ class RankProcess:
 
     def train(self, batches: int) -> dict[str, Any]:
         """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
+        cpu = process_time()
         durations: list[float] = []
         losses: list[float | None] = []
         traces: list[Any] = []
@@ -204,6 +205,7 @@ class RankProcess:
             begin = self.history.add(durations[-1], loss) if self.history else end
         return {
             "durations": durations,
+            "cpu": process_time() - cpu,
             "losses": losses,
             "updates": [batch_metrics.update_interval(trace) for trace in traces],
             "parts": [batch_metrics.inner_seconds(trace) for trace in traces],

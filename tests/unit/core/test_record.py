@@ -153,6 +153,7 @@ def test_own_time_is_not_foreign_and_stolen_time_is(tmp_path: Path, monkeypatch:
     before = CpuTime(all=100.0, own=10.0, stolen=1.0, clock=0.0)
     assert foreign_cores(before, CpuTime(108.0, 18.0, 1.0, 4.0)) == 0.0, "two ranks of ours on two cores"
     assert foreign_cores(before, CpuTime(108.0, 14.0, 1.0, 4.0)) == 1.0
+    assert foreign_cores(before, CpuTime(108.0, 14.0, 1.0, 4.0), ranks=3.0) == 0.25
     assert foreign_cores(before, CpuTime(104.0, 14.0, 3.0, 4.0)) == 0.5
     assert foreign_cores(None, before) == 0.0
     monkeypatch.setattr(load, "STAT", tmp_path / "stat")

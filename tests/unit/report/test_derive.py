@@ -284,6 +284,36 @@ def test_a_ratio_to_several_systems_is_one_to_the_quickest():
     assert (finding.judgement, finding.why) == (NOT_COMPARABLE, "b 2x1: outcome timeout")
 
 
+def test_quickest_is_quicker_than_every_other_by_its_rounds():
+    """Medians of 1.0, 1.1 and 2.0 s: badges need rounds that overlap little, of one command and of one source."""
+    clear, near, far = (make(f"{name} 2x1", (time,) * 5) for name, time in (("a", 1.0), ("b", 1.1), ("c", 2.0)))
+    noisy = make("b 2x1", (0.5, 3.0, 1.1, 1.1, 0.5))
+    simulated = [replace(one, source=Source.SIMULATED) for one in (near, far)]
+    for runs, expected in (
+        ([clear, near, far], clear),
+        ([clear, noisy, far], None),
+        ([noisy, far], None),
+        ([clear], None),
+        ([clear, make("b 2x1", (1.0,) * 5)], None),
+        ([make("a 2x1", (1.0,) * 3), far], None),
+        ([clear, replace(near, provenance={**near.provenance, "turns": "1"})], None),
+        ([clear, simulated[0]], None),
+        (simulated, simulated[0]),
+        ([clear, make("b 2x1", (0.5,) * 5, outcome=Outcome.FAILED), far], clear),
+    ):
+        found = expectations.quickest(in_store(*runs).entries)
+        assert (found and found.record) == expected, [one.label for one in runs]
+
+
+@pytest.mark.parametrize(("foreign", "shown"), [(0.2, False), (1.3, True), (None, False)])
+def test_runs_beside_other_programs_are_marked(foreign: float | None, shown: bool):
+    record = make("a 2x1")
+    record.provenance["load"] = {"cores": 2} | ({} if foreign is None else {"foreign": foreign})
+    entries = in_store(record).entries
+    [row] = record_tables.systems([derive.derive(entry, None) for entry in entries], "", {}).rows
+    assert ("other programs used 1.3 of 2 cores" in row[2].detail) is shown
+
+
 def compressing(compress: Sequence[float], expand: Sequence[float], **changes: Any) -> Record:
     """A run whose batches take 1 s, in the median, and these seconds of compressing and expanding."""
     phases = {"batch_time": (0.99, 1.0, 1.01, 1.0, 1.0), "compress_time": compress, "expand_time": expand}

@@ -117,6 +117,17 @@ def test_curve_is_the_medians_of_its_runs():
     ]
 
 
+@pytest.mark.parametrize(("rival", "badge"), [(0.2, "quickest"), (0.1, "")])
+def test_quickest_run_of_a_point_has_a_badge(rival: float, badge: str):
+    def timed(system: str, seconds: float) -> Record:
+        rounds = {"measure": {"rounds": 5}}
+        return run(1, [1.0], system=system, panels=panels, more={"batch_time": ("s", (seconds,) * 5)}, config=rounds)
+
+    panels = [K | {"metric": "batch_time"}]
+    drawn = only(timed("axonn", 0.1), timed("gpipe", rival))
+    assert [row[2].badge for row in drawn.table.rows] == [badge, ""]
+
+
 def test_relative_curve_is_divided_by_its_value_at_a_point():
     panels = [K | {"relative": "no overlap", "unit": "day"}]
     mine = [run(k, [t] * 3, panels=panels) for k, t in ((None, 4.0), (1, 5.0), (2, 1.0))]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from suite.core import load
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
@@ -102,7 +108,7 @@ class FakeRanks:
         self.trained = 0
         self.seconds = 1.0
         self.deadlines: list[float] = []
-        self.hosts = {0: "here"}
+        self.hosts = {0: socket.gethostname()}
 
     def request(self, deadline: float, *, do: str, batches: int) -> list[dict[str, Any]]:
         self.trained += batches
@@ -116,6 +122,7 @@ class FakeRanks:
         return [
             {
                 "durations": [self.seconds] * batches,
+                "cpu": 1.5 * self.seconds * batches,
                 "losses": [2.0] * batches,
                 "updates": [None] * batches,
                 "parts": [{}] * batches,
@@ -135,6 +142,37 @@ def test_deadline_of_a_round_follows_the_batches_before_it(tmp_path: Path) -> No
         ranks.seconds = seconds
         active.train(2, 1)
     assert ranks.deadlines == [20.0, 20.0, 60.0]
+
+
+@pytest.mark.parametrize(("host", "foreign"), [("", [0.5, 2.0]), ("elsewhere", [])])
+def test_load_of_a_round_is_what_its_ranks_did_not_use(
+    host: str, foreign: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cores beside ranks that take 1.5, and then, for batches of no time, two cores of others."""
+    [run] = expand(["system=axonn", f"reports={tmp_path}"])
+    active = ActiveRun(run, "key", tmp_path, "group")
+    active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    ranks.hosts = {0: host or socket.gethostname()}
+    clock = iter(float(second) for second in (0, 3, 3, 6))
+    monkeypatch.setattr(load, "cpu_time", lambda: load.CpuTime(2 * (now := next(clock)), 0.0, 0.0, now))
+    for ranks.seconds in (1.0, 0.0):
+        active.train(2, 1)
+    assert active.foreign == foreign
+    found = active.record(Store(tmp_path)).provenance["load"].get("foreign")
+    assert found == (1.25 if foreign else None)
+
+
+def test_traced_batch_is_the_one_nearest_the_median(tmp_path: Path) -> None:
+    [run] = expand(["system=axonn", f"reports={tmp_path}"])
+    active = ActiveRun(run, "key", tmp_path, "group")
+    active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    ends = []
+    for ranks.seconds in (9.0, 1.0, 5.0, 4.0, 7.0):
+        active.train(2, 1)
+        ends.append(active.trace.makespan)
+    name = active.record(Store(tmp_path)).trace
+    spans = json.loads(gzip.decompress((tmp_path / str(name)).read_bytes()))["spans"]
+    assert max(Span.from_row(row).end for row in spans) == ends[2]
 
 
 def test_breakdown_of_a_run_has_no_warm_up(tmp_path: Path) -> None:
