@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from suite.workload.language_model import LanguageModel
 
 REQUIRED = {"model": "llama3_8b", "machine": "h100", "devices": "64"}  # and an example of each
+FOLDERS = "launch.python_path"
 GENERATION = "compiled"
 TOP = 5
 BATCH_TOKENS = 4e6  # of the default batch
@@ -51,8 +52,8 @@ def default_batch(sequence: int, devices: int) -> int:
     return max(devices, 1 << max(0, round(log2(BATCH_TOKENS / sequence))))
 
 
-def described(model: str, machine: str) -> tuple[LanguageModel, Machine]:
-    """A language model and the data sheet of a machine from their files in conf/.
+def described(model: str, machine: str, folders: str = "[]") -> tuple[LanguageModel, Machine]:
+    """A language model and the data sheet of a machine from their files in conf/ or in `folders` of one's own.
 
     Raises UnknownName for a name without a file, and Unsupported for another network or a machine without a family.
     """
@@ -60,7 +61,7 @@ def described(model: str, machine: str) -> tuple[LanguageModel, Machine]:
     from suite.config.compose import composed
     from suite.workload import LanguageModel, Transformer
 
-    data = composed([f"model={model}", f"machine={machine}", "executor=simulated"])
+    data = composed([f"{FOLDERS}={folders}", f"model={model}", f"machine={machine}", "executor=simulated"])
     shape, sheet = checks.checked_run(data).model.shape.build(), checks.checked(checks.Profiling, data).machine.build()
     if isinstance(shape, Transformer):
         shape = LanguageModel.of(shape)
@@ -91,7 +92,8 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
         if not arguments.value(key, ""):
             raise InvalidRequest(f"suite plan without {key}=", rule=f"{key} is required", legal=f"{key}={example}")
     devices = whole(arguments, "devices", int(REQUIRED["devices"]))
-    model, machine = described(arguments.value("model", ""), arguments.value("machine", ""))
+    names = (arguments.value(key, default) for key, default in (("model", ""), ("machine", ""), (FOLDERS, "[]")))
+    model, machine = described(*names)
     model = replace(model, sequence=whole(arguments, "sequence", model.sequence))
     batch = whole(arguments, "batch", default_batch(model.sequence, devices))
     base = one_device(model, machine, arguments.value("generation", GENERATION), batch)
@@ -237,6 +239,7 @@ COMMAND = Command(
         "generation": f"NAME    software: its kernels and overlaps (default: {GENERATION})",
         "sequence": "N         tokens of a sequence (default: of the model)",
         "top": f"N              layouts to print (default: {TOP})",
+        FOLDERS: "[FOLDER]  your own model/NAME.yaml, machine/NAME.yaml and modules",
     },
 )
 main = COMMAND.main

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from suite.simulate.operations.layouts import layouts, ranked
 from suite.simulate.operations.setup import TrainingSetup
 from suite.workload import flops
 
+CONF = Path(__file__).parents[3] / "conf"
 LINE = "model=llama3_8b machine=h100 devices=8 batch=16 top=3"
 ROW = re.compile(
     r"^ *(\d+)  (\d+) x (\d+) x (\d+) +(\w+) +(\w+) +(\d+) +(\d+) +(\w+) +([\d.]+) +([\d,]+) +([\d.]+) +([\d.]+)$"
@@ -147,3 +149,19 @@ def test_a_model_that_fits_nowhere_is_refused_with_enough_devices(capsys: pytest
     base, _ = setup_of(" ".join([*words, "devices=8"]))
     assert ranked(layouts(base, int(match[1])), 1).fit
     assert main(["plan", *words, f"devices={int(match[1]) // 2}"]) == Exit.NOTHING
+
+
+def test_models_and_machines_of_a_folder_are_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for group, name, changes in (("model", "llama3_8b", {"layers: 32": "layers: 16"}), ("machine", "h100", {})):
+        text = (CONF / group / f"{name}.yaml").read_text()
+        for old, new in {f"name: {name}": "name: mine", "memory: 84.9e+9": "memory: 41.5e+9", **changes}.items():
+            text = text.replace(old, new)
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(text)
+    words = ["model=mine", "machine=mine", "devices=8", "batch=16", "top=1"]
+    assert main(["plan", f"launch.python_path=[{tmp_path}]", *words]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert "the 41.5 GB of a device" in printed
+    setup, _ = setup_of(" ".join([f"launch.python_path=[{tmp_path}]", *words]))
+    assert (setup.model.layers, setup.machine.name) == (16, "mine")
+    assert main(["plan", *words]) == Exit.NOTHING
