@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from typing import Any
 
 import torch
@@ -45,6 +46,7 @@ class LayerPass:
         direct: Names of parameters and buffers that are used without a call of their module.
         constant: For each travelling tensor, whether it is computed without weights, so needs no gradient.
         produced: Names of the outputs, for errors.
+        last: Whether the outputs are those of the model.
         writes: Whether the part may write to the tensors that it takes.
     """
 
@@ -52,6 +54,7 @@ class LayerPass:
     direct: tuple[str, ...]
     constant: tuple[bool, ...]
     produced: tuple[str, ...]
+    last: bool
     writes: bool
 
 
@@ -72,6 +75,9 @@ class ModelPart:
 class ModelLayer(nn.Module):
     """Part of a model between two cuts: a function of the tensors that live over the first.
 
+    The entries of a tuple that lives over a cut travel one by one. The shape of a last tensor, which has no elements,
+    holds the number of entries of each value.
+
     Submodules, parameters and buffers have the names that they have in the model.
 
     Attributes:
@@ -91,19 +97,35 @@ class ModelLayer(nn.Module):
 
     def forward(self, *values: torch.Tensor) -> Value:
         part = self.model_part.passes[self.training and self.model_part.mode.training]
+        lengths = (0,) * len(part.constant)  # of tuples; 0 for a tensor
+        if len(values) > len(lengths):
+            *values, marker = values  # type: ignore[assignment]
+            lengths = marker.shape[1:]
         # an input of a stage requires a gradient, which would select other kernels than within a stage
-        inputs = [value.detach() if constant else value for value, constant in zip(values, part.constant, strict=True)]
+        each = (constant for constant, length in zip(part.constant, lengths, strict=True) for _ in range(length or 1))
+        tensors = [value.detach() if constant else value for value, constant in zip(values, each, strict=True)]
         if part.writes:  # a leaf may be an input of the stage, which the layers before this one have passed on
-            inputs = [value.clone() if value.is_leaf else value for value in inputs]
-        outputs: Value = part.run(*inputs, *(reduce(getattr, name.split("."), self) for name in part.direct))
+            tensors = [value.clone() if value.is_leaf else value for value in tensors]
+        entries = iter(tensors)
+        inputs = [tuple(islice(entries, length)) if length else next(entries) for length in lengths]
+        outputs = part.run(*inputs, *(reduce(getattr, name.split("."), self) for name in part.direct))
+        return self._flat(part, outputs)
+
+    def _flat(self, part: LayerPass, outputs: Value) -> Value:
+        """The outputs with the entries of tuples one by one. Raises InvalidRequest for values that cannot travel."""
+        flat: list[torch.Tensor] = []
+        lengths = []
         for name, value in zip(part.produced, outputs, strict=True):
-            if not isinstance(value, torch.Tensor):
+            entries = value if type(value) is tuple and not part.last else (value,)
+            if not entries or not all(isinstance(entry, torch.Tensor) for entry in entries):
                 raise InvalidRequest(
                     f"{name}, a {type(value).__name__} that leaves the layer at {self.model_part.begins!r}",
-                    rule="values between layers, and the values of the output, are tensors",
+                    rule="values between layers are tensors or tuples of tensors, and those of the output are tensors",
                     legal="split_points= elsewhere, or a module that returns the tensors that later code uses",
                 )
-        return outputs
+            flat += entries
+            lengths.append(len(entries) if entries is value else 0)
+        return (*flat, flat[0].new_empty((0, *lengths), dtype=torch.uint8)) if any(lengths) else tuple(flat)
 
 
 def _attach(layer: nn.Module, path: str, value: nn.Module | torch.Tensor, *, persistent: bool = False) -> None:

@@ -272,6 +272,7 @@ def _parts(model: nn.Module, trace: ModelTrace, begins: Sequence[str]) -> Iterat
                 direct=tuple(str(node.target) for node in direct),
                 constant=tuple(node in weightless for node, _ in entering),
                 produced=tuple(node.name for node, _ in leaving),
+                last=number == len(begins) - 1,
                 writes=may_write(run),
             )
         )

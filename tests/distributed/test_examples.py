@@ -18,6 +18,7 @@ PRINTED = {  # a line of each script's output
     "classify_images": "validation accuracy 1.00",
     "compare_bubbles": "OneFOneB       bubble 27%, live activations per stage (4, 3, 2, 1)",
     "finetune_gpt2": "60,096 weights, embeddings tied: True",
+    "finetune_llama": "53,536 weights on 2 stages",
     "graph_volumes": "cagnet                 245,760 rows sent per product",
     "memory_layouts": "compressed    4.2 bytes per parameter on the device,   0.0 on the host",
     "own_schedule": "makespan 27, idle per stage 18",

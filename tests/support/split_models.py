@@ -132,6 +132,36 @@ class Recorded(nn.Module):
         return Prediction(x + torch.cat([start[0], start.second], -1), energy=energy)
 
 
+class Paired(nn.Module):
+    """Blocks that take the tuple of the block before, and a tuple without weights that every block takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.angles, self.blocks = Angles(), nn.ModuleList(Turn() for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        angles, halves = self.angles(x), (x[:, :2], x[:, 2:])
+        for block in self.blocks:
+            halves = block(halves, angles)
+        return torch.cat((halves[0], halves[1]), -1)
+
+
+class Angles(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        positions = torch.arange(2, dtype=x.dtype)[None]
+        return positions.cos(), positions.sin()
+
+
+class Turn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(2, 2)
+
+    def forward(self, halves: Any, angles: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        (first, second), (cos, sin) = halves, angles
+        return (self.mix(first) * cos - second * sin).tanh(), first * sin + second * cos
+
+
 class Halves(nn.Module):
     def __init__(self) -> None:
         super().__init__()

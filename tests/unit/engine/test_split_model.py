@@ -79,6 +79,7 @@ CASES = {
     "masked": Case(models.Masked, words, token_loss),
     "named": Case(models.Named, named, named_loss, True, (("input_names", ["features", "mask"]),)),
     "recorded": Case(models.Recorded, numbers(4), recorded_loss),
+    "paired": Case(models.Paired, numbers(4), F.cross_entropy),
     "resnet": Case(models.ResNet, numbers(3, 4, 4), F.cross_entropy),
     "unet": Case(models.UNet, numbers(3, 8, 8), F.cross_entropy, settings=(("split_points", UNET_POINTS),)),
 }
@@ -399,6 +400,7 @@ class Root(nn.Module):
         self.run = run
         self.blocks = nn.ModuleList([block() if block else nn.Linear(4, 4) for _ in range(2)])
         self.other, self.halves, self.scale = nn.Linear(4, 4), models.Halves(), 1.0
+        self.angles = models.Angles()
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.run(self, x)
@@ -503,7 +505,11 @@ def carrying(self: Any, x: torch.Tensor) -> Any:
 
 
 def test_value_that_is_no_tensor_is_refused() -> None:
-    for run, name in ((carrying, "halves"), (lambda self, x: (in_order(self, x), x.shape[0]), "getitem")):
+    for run, name in (
+        (carrying, "halves"),
+        (lambda self, x: (in_order(self, x), x.shape[0]), "getitem"),
+        (lambda self, x: self.angles(in_order(self, x)), "angles"),
+    ):
         case = Case(lambda run=run: Root(run), numbers(4), lambda output, labels: output.sum())
         engine = make_engine(case, model_of(case))
         with refused(InvalidRequest, subject=name, rule="are tensors", legal="split_points="):
