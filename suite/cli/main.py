@@ -19,7 +19,6 @@ MODULES = {  # in the order of the help
     "sweep": "suite.cli.sweep",
     "check": "suite.cli.check",
     "draw": "suite.cli.draw",
-    "tune": "suite.cli.tune",
     "plan": "suite.cli.plan",
     "show": "suite.cli.show",
     "report": "suite.cli.report",

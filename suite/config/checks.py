@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
-from suite.config.commands import Draw, Tune
+from suite.config.commands import Draw
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
@@ -21,7 +21,7 @@ from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run
-NOT_IN_RUN = ("draw", "tune", "machine", "efficiency")
+NOT_IN_RUN = ("draw", "machine", "efficiency")
 G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
@@ -57,12 +57,6 @@ class Listed(BaseModel):
     experiment: ListedRuns
     rerun: Annotated[Rerun, Field(examples=["stale"])]
     on_error: Annotated[OnError, Field(examples=["record"])]
-
-
-class Tuning(Settings):
-    """Keys of the tuner, in addition to the keys of a run."""
-
-    tune: Tune
 
 
 class Profiling(Settings):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from suite.config.base import Count, Name, Settings
+from suite.config.base import Name, Settings
 
 
 class Draw(Settings):
@@ -28,16 +28,3 @@ class Draw(Settings):
     """Characters of a graph's columns."""
     plan: Annotated[Name | None, Field(examples=[None])] = None
     """File of a graph's plan: read if it exists, else written; null: none."""
-
-
-class Tune(Settings):
-    """Keys of `suite tune`."""
-
-    devices: Count = 2
-    """Ranks of every plan."""
-    candidates: Count = 4
-    """Plans of a system that are measured: those with the shortest predictions."""
-    rounds: Count = 5
-    """Rounds of each plan."""
-    batches: Count = 4
-    """Samples per round."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, get_args
 
 from suite.config.base import READ_ONLY, Settings
-from suite.config.commands import Draw, Tune
+from suite.config.commands import Draw
 from suite.config.experiment import Specification
 from suite.config.optimizer import Optimizer
 from suite.config.run import RunConfig
@@ -20,8 +20,8 @@ from suite.config.run import RunConfig
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """The default of every key of a run, of `suite draw` and of `suite tune`."""
-    return {**defaults_of(RunConfig), "draw": defaults_of(Draw), "tune": defaults_of(Tune)}
+    """The default of every key of a run and of `suite draw`."""
+    return {**defaults_of(RunConfig), "draw": defaults_of(Draw)}
 
 
 def defaults_of(model: type[Settings]) -> dict[str, Any]:

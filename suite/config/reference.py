@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
-from suite.config.commands import Draw, Tune
+from suite.config.commands import Draw
 from suite.config.refusals import discriminator_of, element_groups, groups_of, variants
 from suite.config.run import RunConfig
 from suite.core.values import format_typed
 
 _HEADER = """# Configuration reference
 
-Every key of a run, of `suite draw` and of `suite tune`, with its default and its meaning.
+Every key of a run and of `suite draw`, with its default and its meaning.
 `suite run KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
 may hold further keys of the classes that they name.
 Made by `suite config --docs`.
@@ -30,7 +30,7 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    return "\n".join([_HEADER, *_tables("", RunConfig), *_tables("draw", Draw), *_tables("tune", Tune)])
+    return "\n".join([_HEADER, *_tables("", RunConfig), *_tables("draw", Draw)])
 
 
 def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:

@@ -238,7 +238,6 @@ MICROBENCHMARKS: Mapping[str, Sequence[str]] = {  # by class
         "executor",
     ),
     "suite.papers.samo.layer_products.Products": (*RANKS, "seed", "grid.data", "executor"),
-    "suite.runner.executors.split_passes.SplitPasses": (*RANKS, "seed", "grid.data", "executor"),
 }
 
 

@@ -13,7 +13,7 @@ TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")
 
 
 def read_files(overrides: Sequence[str]) -> list[str]:
-    """Replace each `@FILE` by the list in the YAML file; `suite tune` writes such files.
+    """Replace each `@FILE` by the list in the YAML file.
 
     Raises InvalidRequest for a file that is not a list of overrides, and for an override that selects programs or code.
     """

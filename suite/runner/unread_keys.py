@@ -164,9 +164,8 @@ def _instead(key: str, config: RunConfig) -> tuple[str, str]:
         return f"{subject} reads a weight policy where a pipeline does not drain", "update_interval=1"
     if isinstance(executor, SimulatedExecutor) and (own_key := _simulated(key, config, executor)):
         return f"{why}: {own_key[0]}", own_key[1]
-    if below(key, ["draw", "tune"]):
-        group = key.partition(".")[0]
-        return f"suite.{group} reads it, a run does not", f"suite {group} {key}=..."
+    if below(key, ["draw"]):
+        return "suite draw reads it, a run does not", f"suite draw {key}=..."
     if below(key, ["machine", "efficiency", "system.simulation"]):
         legal = "executor=simulated"
     elif below(key, GRAPH_GROUPS):

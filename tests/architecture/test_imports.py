@@ -51,7 +51,7 @@ ONLY = (  # files, and the names next to the standard library that they import a
     (r"baselines/sputnik/cuda\.py$", r"suite|torch|baselines|triton"),  # imported late; a kernel needs its names
 )
 PARENT = (  # modules that a process without ranks loads
-    *("suite.config.compose", "suite.runner.runs", "suite.runner.executors.split_passes", "suite.simulate.worker"),
+    *("suite.config.compose", "suite.runner.runs", "suite.simulate.worker"),
     *("suite.papers.common.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),
     *("suite.data.text", "suite.regression.comparison", "suite.regression.nightly.run"),
 )

@@ -31,7 +31,7 @@ ELSEWHERE = (  # patterns of commands that another test runs, or that want a dat
     r"suite run .*data\.folder=FOLDER.*|suite run .*=FILE\.mtx .*",  # tests/unit/data
     r"suite (run|draw|conformance) .launch\.python_path=\[mine\].+",  # tests/distributed/test_document_examples.py
     r"suite (check|draw) FILE\.csv.*",  # tests/unit/cli/test_schedule_file.py
-    r"suite run .*schedule=torch_csv.*|mpiexec .*|torchrun .*|suite tune .*",  # tests/distributed
+    r"suite run .*schedule=torch_csv.*|mpiexec .*|torchrun .*",  # tests/distributed
     r"suite (sweep|run) launch=mysite .*|cp conf/launch/site_template\.yaml .*",  # tests/slurm, tests/unit/runner
     r"suite (claims|league|report|compare|artifact) .*|suite league|python -m tests\.\w+ .*",  # tests/unit
 )

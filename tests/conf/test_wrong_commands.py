@@ -53,7 +53,6 @@ SHORT = {
     "STUDY": "executor=messages grid.data=2",
     "EMULATED": "executor=emulated grid.inter=3 batch.size=6 batch.microbatch=1",
     "PLAN": "experiment=schedules",
-    "HALVES": "experiment=split_passes",
     "WIDE": "model.shape.heads=1 model.shape.layers=1",
     "SIMULATED": f"executor=simulated machine=summit system=axonn {SIZE}",
     "GRAPH": "system=sparsity_aware grid.data=2",

@@ -22,7 +22,6 @@ ALONE = ("experiment", "scale", "grid", "launch", "cost", "executor")  # groups 
 EXECUTORS = [
     *(["check"] * 8 + ["simulated"] * 8),
     *("unit", "volumes", "emulated", "real", "replay", "full_graph", "analytic", "published", "messages", "products"),
-    "split_passes",
 ]
 GRAPHS = ("volumes", "full_graph")
 SYSTEMS = [name for name in groups()["system"] if "aware" in name] + ["cagnet", "axonn"]
@@ -68,7 +67,7 @@ def leaves(data: Any, path: str) -> Iterator[tuple[str, Any]]:
 @cache
 def base() -> Mapping[str, Any]:
     """Every key of a plain config that is no group's own."""
-    spare = (*groups(), "draw", "tune")
+    spare = (*groups(), "draw")
     return {key: value for key, value in leaves(composed([]), "") if key not in spare and not key.startswith(spare)}
 
 

@@ -13,7 +13,6 @@ from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file, check_folder
 from suite.core.record import Outcome
-from suite.runner.tune import run_line
 from tests.support.refusals import refused
 
 CHECKED = "executor=check system=axonn grid.inter=2"  # a run without ranks
@@ -30,7 +29,6 @@ COMMANDS = {  # command line, and the first function of its work
     f"run {CHECKED} reports={{}}": "suite.runner.executors.in_process.run_in_process",
     f"sweep {CHECKED} seed=1,2 reports={{}}": "suite.cli.hydra_sweep.run_isolated",
     "reproduce scale=smoke reports={}": "suite.runner.interleave.measure",
-    "tune machine=summit reports={}": "suite.runner.tune.list_candidates",
     "profile-split model=vgg_narrow data=digits reports={}": "suite.engine.profile.profile_layers",
     "nightly reports={}": "suite.regression.nightly.run.run",
     "export-mask checkpoint {}": "suite.engine.checkpoint.restore.load_mask",
@@ -82,9 +80,3 @@ def test_printed_command_makes_the_page_of_the_folder(tmp_path: Path, capsys: py
     assert (program, main(words)) == ("suite", Exit.OK)
     assert capsys.readouterr().out == f"{folder / 'index.html'}\n"
     assert (folder / "index.html").is_file()
-
-
-def test_tuned_plan_runs_again_with_the_same_command_line() -> None:
-    typed = ["system=axonn", "batch.size=4", "reports=/tmp/a b", "launch.python_path=[x]", "machine=local"]
-    line = run_line(Path("/tmp/a b/tuned/p.yaml"), typed)
-    assert shlex.split(line)[2:] == ["@/tmp/a b/tuned/p.yaml", "reports=/tmp/a b", "launch.python_path=[x]"]
