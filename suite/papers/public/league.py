@@ -7,7 +7,7 @@ when it is made, except that leaving a family out fits the constants again witho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -102,17 +102,6 @@ def _errors_without(family: str, cells: Sequence[PublicCell]) -> dict[str, float
     fitted = shares(fit_all(others, variant))
     members = [cell for cell in cells if cell.family == family and cell.scored]
     return {cell.id: answer(cell, fitted, variant).error for cell in members}
-
-
-def measure_variants(cells: Sequence[PublicCell], variants: Sequence[ModelVariant]) -> tuple[ModelVariant, ...]:
-    """Variants with the mean error of each group, after all constants are fitted again."""
-    measured = []
-    for variant in variants:
-        fitted = fit_all(cells, variant)
-        found = answers([cell for cell in cells if cell.scored], shares(fitted), variant)
-        total = score(found, frozenset(one.cell for one in fitted))
-        measured.append(replace(variant, groups={group.group: round(group.mean, 4) for group in total.groups}))
-    return tuple(measured)
 
 
 def _mean_size(errors: Mapping[str, float], members: Sequence[PublicCell]) -> float:

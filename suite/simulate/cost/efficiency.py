@@ -35,8 +35,6 @@ class Efficiency:
         network: Share of an adapter's bandwidth that a ring reaches.
         adapters: Adapters of a node that a ring uses.
         pairs: Share of an adapter's bandwidth that messages of each process to each other reach.
-        fabric: Number of nodes at which the bandwidth of a ring is halved; 0 for never.
-        hierarchical: Whether each node reduces its ranks before the reduction over nodes.
         collective: Seconds per collective call, whatever its size.
         hop: Seconds per step of a ring.
         within: Share of the bandwidth between devices of a node that a ring reaches.
@@ -63,8 +61,6 @@ class Efficiency:
     network: float = 1.0
     pairs: float = 1.0
     adapters: int = 1
-    fabric: float = 0.0
-    hierarchical: bool = False
     collective: float = 0.0
     hop: float = 0.0
     within: float = 1.0
@@ -85,7 +81,7 @@ class Efficiency:
                 raise InvalidRequest(
                     f"efficiency.{name}={value}", rule="a share above 0 and at most 1", legal=f"efficiency.{name}=0.5"
                 )
-        for name in ("launch", "message", "delay", "fabric", "collective", "hop", "compress"):
+        for name in ("launch", "message", "delay", "collective", "hop", "compress"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise InvalidRequest(

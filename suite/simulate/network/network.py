@@ -87,16 +87,6 @@ def ring_seconds(size: float, ranks: int, link: Link) -> float:
     return 2 * (ranks - 1) * link.latency + ring_volume(size, ranks) / link.bandwidth
 
 
-def hierarchical_seconds(size: float, *, per_node: int, nodes: int, within: Link, between: Link) -> float:
-    """Seconds of an all-reduce in three steps.
-
-    The steps are a reduce-scatter inside the node, a ring over nodes for each shard, and an all-gather inside the
-    node. The shards of a node leave it at once, so its adapters carry the whole volume of one ring over nodes.
-    """
-    inside = 2 * ((per_node - 1) * within.latency + scatter_volume(size, per_node) / within.bandwidth)
-    return inside + ring_seconds(size, nodes, between)
-
-
 class Fabric:
     """Collectives in progress.
 
@@ -106,8 +96,7 @@ class Fabric:
     def __init__(self, kernel: Kernel, machine: Machine, efficiency: Efficiency, ranks: int) -> None:
         self.kernel, self.efficiency, self.nodes = kernel, efficiency, machine.nodes(ranks)
         adapters = min(efficiency.adapters, machine.adapters)
-        slowed = 1 + (self.nodes - 1) / efficiency.fabric if efficiency.fabric else 1.0
-        self.adapter = machine.between.bandwidth * efficiency.network / slowed
+        self.adapter = machine.between.bandwidth * efficiency.network
         self.between = self.adapter * adapters
         self.within = machine.within.bandwidth * efficiency.within
         self.load = np.zeros(self.nodes, dtype=np.int64)
@@ -121,20 +110,7 @@ class Fabric:
             self.kernel.at(self.kernel.now, done, argument)
             return
         delay = self.efficiency.collective + steps * self.efficiency.hop
-        if self.efficiency.hierarchical and not ring.alone and len(ring.nodes) > 1:
-            volume, inside = self._levels(ring, volume)
-            delay += inside
         self.kernel.at(self.kernel.now + delay, self._start, (ring, volume, done, argument))
-
-    def _levels(self, ring: Ring, volume: float) -> tuple[float, float]:
-        """Bytes that leave a node, and seconds inside nodes, of a reduction in three steps (hierarchical_seconds).
-
-        The shards of a node leave it together, as the bytes of one ring would.
-        """
-        nodes = len(ring.nodes)
-        size = volume * ring.size / (2 * (ring.size - 1))
-        inside = 2 * scatter_volume(size, max(1, ring.size // nodes)) / self.within
-        return ring_volume(size, nodes), inside
 
     def _start(self, flow: tuple[Ring, float, Callable[[Any], None], Any]) -> None:
         self._advance()

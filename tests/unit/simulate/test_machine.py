@@ -20,7 +20,7 @@ from tests.support.refusals import refused
 
 NO_CONSTANTS = {"name", "fitted", "chosen", "reasons", "ranges"}
 SHARES = ("products", "network", "pairs", "within", "host", "sparse")
-TIMES = ("launch", "message", "delay", "fabric", "collective", "hop", "compress")
+TIMES = ("launch", "message", "delay", "collective", "hop", "compress")
 BAD_EFFICIENCIES = {
     **dict.fromkeys(SHARES, (0, -0.5, 1.0001, math.nan)),
     **dict.fromkeys(TIMES, (-1e-9, math.inf, math.nan)),
@@ -106,7 +106,7 @@ def test_impossible_figure_is_refused_with_its_key_and_a_legal_value() -> None:
             key, _, number = caught.value.legal.partition("=")
             assert key == f"{group}.{name}"
             make(**{name: int(number) if number.isdecimal() else float(number)})
-    bounded = set(Efficiency.__slots__) - NO_CONSTANTS - {"hierarchical", "relative", "kernels", "generation"}
+    bounded = set(Efficiency.__slots__) - NO_CONSTANTS - {"relative", "kernels", "generation"}
     assert set(BAD_EFFICIENCIES) == bounded, "every constant has bounds"
 
 

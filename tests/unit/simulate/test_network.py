@@ -18,9 +18,7 @@ from suite.simulate.network.network import (
     Fabric,
     Lane,
     Ring,
-    hierarchical_seconds,
     ring_seconds,
-    ring_volume,
 )
 from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
@@ -79,19 +77,10 @@ def test_a_lane_carries_one_message_after_the_other() -> None:
     assert [lane.arrival(now, size) for now, size in sent] == [2.5, 3.5, 3.5, 8.5]
 
 
-def test_ring_and_hierarchical_seconds_by_hand() -> None:
-    """4 ranks, 80 bytes: 6 steps of 20 bytes. 3 nodes of 2, 120 bytes: 60 bytes scattered at 100 and gathered again,
-    and between nodes 160 at 10 bytes/s."""
-    within, between = Link(0.25, 100.0), Link(0.5, 10.0)
-    assert ring_seconds(80, 4, between) == pytest.approx(6 * (0.5 + 20 / 10))
-    assert ring_seconds(80, 1, between) == 0.0
-    for per_node, nodes, expected in (
-        (2, 3, 2 * (0.25 + 0.6) + 4 * 0.5 + 16.0),
-        (1, 3, ring_seconds(120, 3, between)),
-        (4, 1, ring_seconds(120, 4, within)),
-    ):
-        seconds = hierarchical_seconds(120, per_node=per_node, nodes=nodes, within=within, between=between)
-        assert seconds == pytest.approx(expected), (per_node, nodes)
+def test_ring_seconds_by_hand() -> None:
+    """4 ranks, 80 bytes: 6 steps of 20 bytes."""
+    assert ring_seconds(80, 4, Link(0.5, 10.0)) == pytest.approx(6 * (0.5 + 20 / 10))
+    assert ring_seconds(80, 1, Link(0.5, 10.0)) == 0.0
 
 
 # -- rings -------------------------------------------------------------------------------------------------------------
@@ -220,21 +209,3 @@ def test_a_call_costs_and_so_does_every_step() -> None:
         fabric.collective(ring, volume, steps, lambda _: ends.append(kernel.now), None)
     kernel.run()
     assert ends == [3.0, 20.0]  # the first is through before the second's 10 s of latency are
-
-
-def test_a_large_network_slows_rings_down() -> None:
-    """fabric=4: four nodes more halve what one node would have had, whichever of them the ring is on."""
-    for nodes, seconds in ((2, 12.5), (3, 15.0), (5, 20.0), (13, 40.0)):
-        assert finish([ONE], TWO, efficiency(fabric=4.0), ranks=2 * nodes) == pytest.approx([seconds])
-        assert finish([ONE], TWO, ranks=2 * nodes) == [10.0]
-
-
-def test_a_hierarchical_reduction_takes_its_closed_form() -> None:
-    """Six ranks on three nodes of two, alone: inside at 100 bytes/s, outside over both adapters of 10 at half speed."""
-    within, between = Link(0.0, 100.0), Link(0.0, 10.0)
-    expected = hierarchical_seconds(120, per_node=2, nodes=3, within=within, between=between)
-    ring, software = [(0.0, Ring.of(range(6), BOTH), ring_volume(120, 6))], {"adapters": 2, "network": 0.5}
-    assert finish(ring, BOTH, efficiency(hierarchical=True, **software)) == [pytest.approx(expected)]
-    assert finish(ring, BOTH, efficiency(**software)) == [pytest.approx(ring_volume(120, 6) / 10)]
-    column = [(0.0, Ring.of((0, 2, 4), TWO), 40.0)]  # one rank a node has no levels
-    assert finish(column, TWO, efficiency(hierarchical=True)) == finish(column, TWO)
