@@ -85,6 +85,7 @@ class RankGroup:
         self.launcher: psutil.Process | None = None
         self.members: list[psutil.Process] = []
         self.process_tree: list[psutil.Process] | None = None  # processes that `stop` waits for
+        self.grace = float(self.launch.grace)  # at least, as a busy machine ends ranks no quicker than it started them
         self.terminated_at = 0.0  # the grace period begins here, so that many systems end in the time of one
         self.dismissed = self.stopped = False
         self.closing_failure = ""
@@ -109,13 +110,14 @@ class RankGroup:
             preexec_fn=partial(die_with_parent, parent_death_signal),  # noqa: PLW1509
         )
         self.launcher = psutil.Process(self.process.pid)
-        end = time.monotonic() + deadline
+        begin = time.monotonic()
+        end = begin + deadline
         self.listener.settimeout(0.1)
         while len(self.sockets) < self.size:
             with suppress(TimeoutError):
                 self._accept(self.listener.accept()[0])
-            for rank, reply in self._read(0):
-                raise self._failure(rank, reply)  # no command is open, so any reply is a failure
+            if replies := self._read(0):
+                raise self._failure(replies)  # no command is open, so any reply is a failure
             if (code := self.process.poll()) is not None:
                 outcome = Outcome.LOST_RANK if code < 0 else Outcome.FAILED
                 raise RunFailed(outcome, f"the launcher ended with {code}\n{self.log_tail()}")
@@ -124,6 +126,7 @@ class RankGroup:
                     Outcome.TIMEOUT,
                     f"{len(self.sockets)} of {self.size} ranks connected in {deadline:g} s\n{self.log_tail()}",
                 )
+        self.grace = max(self.grace, time.monotonic() - begin)
         if parent_sends_rendezvous(self.launch):
             self._send_rendezvous()
 
@@ -175,10 +178,10 @@ class RankGroup:
             if silent := self.heartbeats.silent_ranks(missing, timeout):
                 raise self._timeout(f"sent no heartbeat for {timeout:g} s in {message['do']!r}", silent)
             wait = min(remaining, self.heartbeats.seconds_until_timeout(missing, timeout))
-            for rank, reply in self._read(wait):
-                if reply is None or reply["event"] == "failed":
-                    raise self._failure(rank, reply)
-                answers[rank] = reply
+            replies = self._read(wait)
+            if any(reply is None or reply["event"] == "failed" for _, reply in replies):
+                raise self._failure(replies)
+            answers |= {rank: reply for rank, reply in replies if reply is not None}
         return [answers[rank] for rank in range(self.size)]
 
     def _read(self, timeout: float) -> list[tuple[int, RankReply | None]]:
@@ -210,15 +213,14 @@ class RankGroup:
             self.stacks[rank] = str(message["text"])
         return message["event"] not in ("beat", "stack")
 
-    def _failure(self, rank: int, reply: RankReply | None) -> RunFailed:
-        """The reason why a run cannot continue, given the first reply that reports it.
+    def _failure(self, events: Sequence[tuple[int, RankReply | None]]) -> RunFailed:
+        """The reason why a run cannot continue, given the replies of which one reports it.
 
         A failure of a rank's own counts first, then a rank that ended without a message. A failure that follows from
         another rank's end counts last; it may arrive before that end is noticed.
         """
         failures: dict[int, RankReply] = {}
         ended: list[int] = []
-        events = [(rank, reply)]
         end = time.monotonic() + _CAUSE_TIMEOUT
         while True:
             for sender, message in [*events, *self._read(0)]:
@@ -311,14 +313,14 @@ class RankGroup:
         self.stopped = True
         self.terminate()
         if self.process is not None:
-            remaining = self.terminated_at + self.launch.grace - time.monotonic()
+            remaining = self.terminated_at + self.grace - time.monotonic()
             _, alive = psutil.wait_procs(self.process_tree or [], timeout=max(0.0, remaining))
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()
-            psutil.wait_procs(alive, timeout=self.launch.grace)
+            psutil.wait_procs(alive, timeout=self.grace)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(self.launch.grace)
+                self.process.wait(self.grace)
             if self.dismissed:
                 self.closing_failure = self._collect_closing_failures(killed=len(alive))
         for peer in self.sockets.values():
@@ -335,7 +337,7 @@ class RankGroup:
         failures = [
             f"rank {rank}: {reply['reason']}" for rank, reply in replies if reply and reply["event"] == "failed"
         ]
-        late = [f"{killed} processes did not end within {self.launch.grace:g} s"] if killed else []
+        late = [f"{killed} processes did not end within {self.grace:.3g} s"] if killed else []
         return "\n".join([*failures, *late])
 
     def _collect_processes(self) -> list[psutil.Process]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,10 @@ from suite.runner import precision
 from suite.runner.launch import heartbeat, rendezvous
 from suite.runner.launch.heartbeat import HeartbeatMonitor
 from suite.runner.launch.launch_command import rank_environment
+from suite.runner.launch.processes import RankGroup, RunFailed
+from suite.runner.ranks.messages import RankReply
 from suite.runner.ranks.rank import follows_from_peer, outcome_of_error
-from suite.runner.runs import freeze
+from suite.runner.runs import expand, freeze
 from tests.support.refusals import refused
 
 
@@ -46,6 +50,26 @@ def test_rank_without_a_message_for_the_timeout_is_silent(clock: list[float]) ->
     assert monitor.seconds_until_timeout([0], None) == float("inf")
     assert monitor.describe([0, 1]) == "no heartbeat of rank 0; last heartbeat of rank 1 4.0 s ago at batch 7"
     assert monitor.describe(range(2, 12)).endswith("; 2 more")
+
+
+FAULT = {"event": "failed", "outcome": "failed", "reason": "its own fault", "secondary": False}
+ENDED = {"event": "failed", "outcome": "lost_rank", "reason": "a peer ended", "secondary": True}
+
+
+@pytest.mark.parametrize("order", list(permutations([(0, ENDED), (1, FAULT), (2, {"event": "done"}), (1, None)])))
+def test_own_fault_of_a_rank_counts_among_messages_that_arrive_together(
+    order: Sequence[tuple[int, RankReply | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if order.index((1, None)) < order.index((1, FAULT)):
+        return  # the end of a rank comes after its messages
+    [run] = expand(["system=axonn", f"reports={tmp_path}"])
+    group = RankGroup(run.config, 3, tmp_path / "scratch")
+    arrived = [list(order)]
+    monkeypatch.setattr(group, "_read", lambda timeout: arrived.pop() if arrived else [])
+    with pytest.raises(RunFailed) as failure:
+        group.request(5.0, do="train")
+    group.stop()
+    assert (failure.value.outcome, failure.value.reason) == (Outcome.FAILED, "rank 1: its own fault")
 
 
 def test_launcher_and_slurm_job_decide_the_hosts_of_ranks() -> None:
