@@ -298,6 +298,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
     if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
         legal = f"suite sweep {ambiguous[1]}"
         return InvalidRequest(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
+    if merged := re.match(r"Error merging override (\S+)", text):
+        return InvalidRequest(merged[1], rule="keys with values of their own", legal=f"{key_of(merged[1])}.NAME=VALUE")
     unknown = re.search(r"Could not override '([\w.]+)'", text)
     if unknown:
         if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):

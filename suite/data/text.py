@@ -34,6 +34,7 @@ LINE_END = b"\n"
 SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
 SKIPPED_PREFIX = "_sysconfigdata"
 
+FITTING = {"sentence_pairs": "number_names", "labelled_text": "snippets"}  # data of networks by their samples
 LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first name that is there is read
     "wikitext_103": (("wiki.train.tokens", "wiki.train.raw"), ("wiki.valid.tokens", "wiki.valid.raw")),
     "bookcorpus": (("books_large_p1.txt",), ("books_large_p2.txt",)),
@@ -160,8 +161,8 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network of images, classes or sentence pairs, or with fewer than 256 tokens."""
     if shape.content != "text":
-        kind = type(shape).__name__
-        raise InvalidRequest(f"data={name} with a {kind}", rule="text is for a language model", legal="data=digits")
+        kind, legal = type(shape).__name__, FITTING.get(shape.content, "digits")
+        raise InvalidRequest(f"data={name} with a {kind}", rule="text is for a language model", legal=f"data={legal}")
     if shape.vocabulary < VOCABULARY:
         what = f"model.shape.vocabulary={shape.vocabulary} on bytes"
         raise InvalidRequest(what, rule="text is bytes: at least 256", legal="256")

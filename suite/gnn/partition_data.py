@@ -114,8 +114,8 @@ def validate_run(config: RunConfig) -> None:
     }
     for name, setting in unsupported.items():
         if setting is not None:
-            what = f"{name}={setting} of system={system.name}"
-            raise Unsupported(what, rule="not implemented for full-graph training", legal=f"{name}=null")
+            what, legal = f"{name}={setting} of system={system.name}", f"system={system.name} without {name}"
+            raise Unsupported(what, rule="not implemented for full-graph training", legal=legal)
 
 
 class Prepared:

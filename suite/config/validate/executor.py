@@ -52,7 +52,7 @@ def resumed_run_trains_in_its_own_ranks(config: RunConfig) -> None:
             config.checkpoint.folder,
             what=f"checkpoint.folder with executor={name(config)}",
             rule="no ranks of a system train under it",
-            legal="checkpoint.folder=null",
+            legal=f"executor={name(config)} without checkpoint.folder",
         )
 
 
@@ -64,7 +64,7 @@ def resumed_system_has_checkpoints(config: RunConfig) -> None:
             config.checkpoint.folder,
             what=f"checkpoint.folder with system={config.system.name}",
             rule="only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints",
-            legal="checkpoint.folder=null",
+            legal=f"system={config.system.name} without checkpoint.folder",
         )
 
 

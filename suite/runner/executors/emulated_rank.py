@@ -43,7 +43,7 @@ class EmulatedRank:
             raise Unsupported(
                 f"system={config.system.name} under executor={config.executor.name}",
                 rule="the ranks of an emulated system run the schedule of the config",
-                legal="system=axonn",
+                legal="system=axonn without system._target_",
             )
         if config.launch.device != "cpu":
             raise Unsupported(

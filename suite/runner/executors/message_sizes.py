@@ -208,7 +208,7 @@ class Messages:
             raise InvalidRequest(
                 f"comm.transport={config.comm.transport} under executor={executor}",
                 rule="executor.backends says what carries messages",
-                legal="comm.transport=auto",
+                legal=f"executor={executor} without comm.transport",
             )
 
     def on_rank(self, world: World, config: RunConfig) -> MessageSampler:

@@ -65,14 +65,16 @@ class ScheduleGrid:
             for name, values in getattr(self, group).items():
                 if len(values) not in counts or not all(math.isfinite(value) and value >= least for value in values):
                     rule = f"{' or '.join(map(str, counts))} finite numbers, {'above 0' if least else 'at least 0'}"
-                    raise InvalidRequest(group, {name: list(values)}, rule=rule, legal=f"{group}.{name}={legal}")
+                    setting = {name: list(values)}
+                    raise InvalidRequest(group, setting, rule=rule, legal=f"executor.{group}.{name}={legal}")
         if not self.schedules or not self.costs:
             raise InvalidRequest("schedules and costs", "none", rule="at least one of each")
         for key, listed in (("names", list(self.names)), ("rivals", [name for pair in self.rivals for name in pair])):
             if unknown := next((name for name in listed if name not in self.schedules), None):
                 raise UnknownName(f"schedule in {key}", unknown, self.schedules)
         if any(len(pair) != 2 for pair in self.rivals):
-            raise InvalidRequest("rivals", [list(pair) for pair in self.rivals], rule="pairs", legal="[[zbv,zb_h1]]")
+            rivals, legal = [list(pair) for pair in self.rivals], "executor.rivals=[[zbv,zb_h1]]"
+            raise InvalidRequest("rivals", rivals, rule="pairs", legal=legal)
         if not 0 <= self.weight_memory <= 1:
             raise InvalidRequest("weight_memory", self.weight_memory, rule="from 0 to 1", legal="weight_memory=1")
         places_of_focus = (self.ranks, self.microbatches)
