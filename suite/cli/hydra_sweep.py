@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -37,9 +36,10 @@ from suite.core.record import Outcome
 from suite.core.words import format_count
 from suite.runner import provenance
 from suite.runner.executors import in_process
+from suite.runner.interleave import with_checkpoint_folder
 from suite.runner.keys_read import below
 from suite.runner.labels import COMMON, FLAG
-from suite.runner.launch.signals import Interrupted, die_with_parent
+from suite.runner.launch.signals import Interrupted, die_with_parent, end_program
 from suite.runner.override_files import read_files
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
@@ -198,22 +198,12 @@ def plan_runs(runs: Sequence[Run]) -> DryRun:
         record = store.reusable(run.settings, key, run.outline.rerun)
         if record:
             recorded, state = recorded + 1, f"has a record ({record.outcome})"
-        elif refusal := run.refusal or _checkpoint_refusal(run):
+        elif refusal := with_checkpoint_folder(run, check_access).refusal:
             refused, state = refused + 1, f"refused: {headline(str(refusal))}"
         else:
             state = f"would run on {format_count(run.ranks, 'rank')}"
         lines.append(f"  {run.label:<18} {state}")
     return DryRun(tuple(lines), len(runs) - recorded - refused, recorded, refused)
-
-
-def _checkpoint_refusal(run: Run) -> InvalidRequest | None:
-    """The refusal of a run whose checkpoint folder cannot be written, as far as known without writing."""
-    if (folder := run.config.checkpoint.folder) is not None:
-        try:
-            check_access(Path(folder), "checkpoint.folder")
-        except InvalidRequest as error:
-            return error
-    return None
 
 
 def plan_command(overrides: Sequence[str]) -> DryRun:
@@ -283,20 +273,15 @@ def run_isolated(overrides: Sequence[str], sweeper: _Sweeper) -> int:
     If the process dies, its runs without a record get one.
     """
     command = [sys.executable, "-m", "suite", "run", *overrides]
-    process = subprocess.Popen(command, preexec_fn=partial(die_with_parent, signal.SIGTERM))  # noqa: PLW1509
+    process = subprocess.Popen(command, preexec_fn=die_with_parent)  # noqa: PLW1509
     try:
         while (status := process.poll()) is None:
             if sweeper.ended:
-                process.terminate()
-                process.wait(_GRACE)
+                end_program(process, _GRACE)
                 os._exit(Exit.SOME_FAILED)  # an orphaned worker
             time.sleep(_POLL_INTERVAL)
     except BaseException:
-        process.terminate()  # the process ends its ranks; a terminal may have interrupted it already
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        end_program(process, _GRACE)  # the process ends its ranks; a terminal may have interrupted it already
         raise
     if status in tuple(Exit) and status != Exit.FAULT:  # the command itself chose the status
         return status

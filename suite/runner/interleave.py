@@ -27,6 +27,7 @@ from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.launch import rendezvous
 from suite.runner.launch.processes import RunFailed
+from suite.runner.launch.signals import check_interrupted
 from suite.runner.locking import hold_locks, host_lock
 from suite.runner.progress import Progress
 from suite.runner.run import ActiveRun
@@ -48,15 +49,15 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     if not runs:
         return []
     outline = runs[0].outline
-    store, rerun = Store(check_folder(Path(outline.reports), "reports")), outline.rerun
+    store = Store(check_folder(Path(outline.reports), "reports"))
     title, expected = outline.experiment.name, float(outline.experiment.expected_seconds)
     for folder in ("records", "traces"):
         tidy(store.folder / folder)
-    runs = [_check_checkpoint_folder(run) for run in runs]
+    runs = _with_whole_groups(list(map(with_checkpoint_folder, runs)), store, progress)
     pending = _PendingRuns(runs, store, progress)
     announce_runs(runs, [pending.keys[id(run)] for run in runs])
     ranked: list[Run] = []
-    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], rerun) is None]
+    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], run.outline.rerun) is None]
     each = expected / len(runs)
     progress.skip(each * (len(runs) - len(waiting)))
     for run in waiting:
@@ -70,6 +71,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                 try:
                     execute = in_process.run_in_process
                     pending.write(in_process.refused_record(run, key) if run.refusal else execute(run, key, store))
+                    check_interrupted()
                 except (KeyboardInterrupt, SystemExit) as ending:
                     pending.write_unless_ok(in_process.unfinished_record(run, key, *_ending_reason(ending)))
                     raise
@@ -133,15 +135,35 @@ class _PendingRuns:
         return records
 
 
-def _check_checkpoint_folder(run: Run) -> Run:
-    """The run, with a refusal if its checkpoint folder cannot be written."""
+def with_checkpoint_folder(run: Run, check: Callable[[Path, str], object] = check_folder) -> Run:
+    """The run, with a refusal if `check` refuses its checkpoint folder."""
     if run.refusal is not None or (folder := run.config.checkpoint.folder) is None:
         return run
     try:
-        check_folder(Path(folder), "checkpoint.folder")
+        check(Path(folder), "checkpoint.folder")
     except InvalidRequest as error:
         return replace(run, refusal=error)
     return run
+
+
+def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) -> list[Run]:
+    """The runs, where those that share interrupted rounds with a cancelled run are measured again with it.
+
+    Batch times of different measurements are not comparable. Nobody compares the times of replays, which are kept.
+    """
+    records = {id(run): store.find(provenance.key(run)) for run in runs}
+    cancelled = {r.provenance.get("turns") for r in records.values() if r and r.outcome is Outcome.CANCELLED} - {None}
+
+    def chosen(run: Run) -> Run:
+        record = records[id(run)]
+        if run.outline.rerun == "keep" or record is None or record.outcome is not Outcome.OK:
+            return run
+        if record.provenance.get("turns") not in cancelled or run.config.executor.one_process:
+            return run
+        progress.print_line(f"  {run.label} is measured again: an interrupt ended the rounds of its group")
+        return replace(run, outline=run.outline.model_copy(update={"rerun": "all"}))
+
+    return list(map(chosen, runs))
 
 
 def _ending_reason(ending: BaseException) -> tuple[Outcome, str]:
@@ -192,6 +214,7 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
             return
         progress.show(f"{title} · {phase} {run.run.label}")
         failed = run.attempt(step, run)
+        check_interrupted()
         if (failed or step is ActiveRun.finish) and not pending.stopped:
             pending.write(run.record(store))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -27,11 +30,11 @@ SMALL = "scale.reproduce=[formulas,smoke,'single grid.inter=2']"
 TURNS = "scale.reproduce=[formulas,'smoke measure.rounds=1000']"  # it does not end before it is killed
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, *more: str, command: tuple[str, ...] = ("reproduce", "scale=smoke")) -> subprocess.Popen[bytes]:
     """Scratch files are in `folder`, so the command line of every rank contains it."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    line = [sys.executable, "-m", "suite", "reproduce", "scale=smoke", f"reports={folder / 'reports'}", *more]
+    line = [sys.executable, "-m", "suite", *command, f"reports={folder / 'reports'}", *more]
     env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parents[2])}
 
     def heeds_interrupts() -> None:
@@ -51,6 +54,39 @@ def status(process: psutil.Process) -> str:
 def records(folder: Path) -> dict[str, Record]:
     files = (folder / "reports" / "records").glob("*.json")
     return {file.name: Record.read(file) for file in files}
+
+
+COMMANDS = {
+    "run": ("run", "measure.rounds=1000"),
+    "replay": ("run", "executor=replay", "measure.rounds=1000"),
+    "sweep": ("sweep", "seed=1,2", "measure.rounds=1000"),
+    "reproduce": ("reproduce", "scale=kick_the_tires"),  # ranks are threads
+}
+SENT = ((signal.SIGINT, os.killpg), (signal.SIGINT, os.kill), (signal.SIGTERM, os.kill))
+
+
+@pytest.mark.slow("real ranks, interrupted after some seconds")
+@pytest.mark.parametrize(("command", "sent", "after"), cells(COMMANDS, SENT, (0.0, 0.7, 2.0, 4.0, 8.0), n=2))
+def test_interrupt_at_any_time_ends_with_its_status(
+    command: str, sent: tuple[signal.Signals, Callable[[int, int], None]], after: float, tmp_path: Path
+) -> None:
+    process = start(tmp_path, command=COMMANDS[command])
+    wait_until(lambda: handles_signals(process.pid), 10, "the command handles signals")
+    time.sleep(after)
+    assert process.poll() is None
+    number, send = sent
+    send(process.pid, number)
+    output = process.communicate(timeout=patience(20))[0].decode()
+    assert process.returncode == 128 + number, output
+    assert output.splitlines()[-1].startswith(f"interrupted by {number.name}")
+    assert "terminate called" not in output
+    assert "Traceback" not in output
+    wait_until(lambda: not processes_of(tmp_path), LIMIT, "no process is left", poll=0.2)
+
+
+def handles_signals(pid: int) -> bool:
+    (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 @pytest.mark.slow("a whole reproduction on real ranks")

@@ -6,8 +6,8 @@ It implements the full interfaces and is no mock: the same engine runs on it, wi
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 import torch
@@ -92,31 +92,31 @@ def run(
     seconds, as in a deadlock.
     """
     hub = Hub(size)
-    outputs: list[Any] = [None] * size
+    outputs: list[Future[Any]] = [Future() for _ in range(size)]  # an interrupted Thread.join loses sight of its thread
 
     def run_rank(rank: int) -> None:
+        output = None
         try:
-            outputs[rank] = rank_main(LoopbackWorld(hub, rank, device=device))
+            output = rank_main(LoopbackWorld(hub, rank, device=device))
             hub.departures[rank].leave()
         except BaseException as error:
             hub.fail(error)
+        finally:
+            outputs[rank].set_result(output)
 
-    threads = [
-        threading.Thread(target=run_rank, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(size)
-    ]
-    for thread in threads:
-        thread.start()
-    end = None if deadline is None else time.monotonic() + deadline
-    for thread in threads:
-        thread.join(None if end is None else max(0.0, end - time.monotonic()))
-        if thread.is_alive():
-            hub.fail(RankTimeout(f"{thread.name} was not done in {deadline:g} s"))
-    end = time.monotonic() + EXIT_TIMEOUT
-    for thread in threads:  # the failure wakes all waiting threads: none may outlive the interpreter
-        thread.join(max(0.0, end - time.monotonic()))
+    try:
+        for rank in range(size):
+            threading.Thread(target=run_rank, args=(rank,), name=f"rank {rank}", daemon=True).start()
+        if late := wait(outputs, deadline).not_done:
+            hub.fail(RankTimeout(f"rank {min(map(outputs.index, late))} was not done in {deadline:g} s"))
+    except BaseException as error:  # an interrupt of the main thread
+        hub.fail(error)
+        raise
+    finally:  # a failure wakes all waiting threads: one in torch aborts a process whose interpreter ends
+        wait(outputs, EXIT_TIMEOUT)
     if hub.failure is not None:
         raise hub.failure
-    return outputs
+    return [output.result() for output in outputs]
 
 
 class LoopbackTransport(Transport):

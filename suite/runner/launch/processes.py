@@ -302,7 +302,8 @@ class RankGroup:
         self.process_tree = self._collect_processes()  # now, as the children of an ended process are not found later
         if self.process is not None and not self.dismissed:
             for peer in self.sockets.values():
-                peer.close()
+                with suppress(OSError):
+                    peer.shutdown(socket.SHUT_RDWR)  # also ends a request of another thread; `stop` closes
             self.process.terminate()
             self._signal(signal.SIGCONT)
 

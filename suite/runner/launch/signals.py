@@ -27,7 +27,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRACEBACK = "SUITE_TRACEBACK"  # environment variable; 1: every command prints the traceback of the error that ends it
 _GRACE = 5.0  # seconds that an interrupted program may take to end
 _PR_SET_PDEATHSIG = 1
-_state = {"handled": False}  # whether the handlers of this module are installed
+_state: dict[str, int] = {"handled": 0, "signal": 0}  # whether handlers are installed, and the first signal or 0
 
 
 class Interrupted(SystemExit):
@@ -51,35 +51,39 @@ def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
 def ending_ranks() -> Iterator[None]:
     """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted. Has an effect in the main thread only.
 
-    The first signal disables further ones, so that the clean-up is not interrupted. A signal that was ignored before
-    stays ignored (`nohup`, or the background of a shell).
+    Only the first signal raises, so that the clean-up is not interrupted. The context then ends with Interrupted, even
+    if a library has replaced or swallowed the exception. A signal that was ignored before stays ignored (`nohup`, or
+    the background of a shell).
     """
 
     def raise_interrupted(number: int, frame: FrameType | None) -> None:
-        for other in before:
-            signal.signal(other, signal.SIG_IGN)
-        before.clear()
-        raise Interrupted(number)
+        if not _state["signal"]:
+            _state["signal"] = number
+            raise Interrupted(number)
 
     if threading.current_thread() is not threading.main_thread() or _state["handled"]:
         yield
         return
     before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
+    _state["handled"] = True
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, raise_interrupted)
-    _state["handled"] = True
     try:
         yield
     finally:
-        _state["handled"] = False
+        first = _state["signal"]
+        _state.update(handled=False, signal=0)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if first else handler)
+        if first:
+            raise Interrupted(first)
 
 
-def _print_traceback() -> None:
-    if os.environ.get(TRACEBACK) == "1":
-        traceback.print_exc()
+def check_interrupted() -> None:
+    """Raise Interrupted again after a signal in `ending_ranks`: a library may have swallowed the first exception."""
+    if _state["signal"]:
+        raise Interrupted(_state["signal"])
 
 
 def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str], *, resumes: bool = True) -> int:
@@ -97,21 +101,18 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
     try:
         with ending_ranks():
             return command(arguments)
-    except SuiteError as error:
-        _print_traceback()
-        sys.stderr.write(f"refused: {error}\n")
-        return Exit.NOTHING
-    except OSError as error:  # a full disk, or a read-only folder; records are written atomically
-        _print_traceback()
-        sys.stderr.write(f"stopped: {error}{again}\n")
-        return Exit.NOTHING
     except Exception as error:
-        if raised_in_user_code(error):
-            _print_traceback()
-            sys.stderr.write(f"failed: {headline(format_traceback(error))}; {TRACEBACK}=1 shows the whole traceback\n")
-            return Exit.NOTHING
-        traceback.print_exc()
-        return Exit.FAULT
+        line = ""
+        if isinstance(error, SuiteError):
+            line = f"refused: {error}"
+        elif isinstance(error, OSError):  # a full disk, or a read-only folder; records are written atomically
+            line = f"stopped: {error}{again}"
+        elif raised_in_user_code(error):
+            line = f"failed: {headline(format_traceback(error))}; {TRACEBACK}=1 shows the whole traceback"
+        if not line or os.environ.get(TRACEBACK) == "1":
+            traceback.print_exc()
+        sys.stderr.write(line and f"{line}\n")
+        return Exit.NOTHING if line else Exit.FAULT
     except Interrupted as interrupted:
         sys.stderr.write(f"\n{interrupted}{again}\n" if sys.stderr.isatty() else f"{interrupted}{again}\n")
         return int(interrupted.code or Exit.FAULT)

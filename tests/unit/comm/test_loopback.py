@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -19,6 +21,7 @@ from suite.comm.world import init_world
 from suite.core.errors import IllegalSchedule, RankError, RankTimeout
 from suite.core.op import Kind, Op, needs
 from suite.core.protocols import Transport
+from suite.runner.launch.signals import Interrupted, ending_ranks
 from tests.support.drawn import generator
 from tests.support.placed import random_homes, random_order, run_order
 from tests.support.waiting import wait_until
@@ -151,6 +154,29 @@ def test_threads_end_before_a_deadline_is_raised() -> None:
     with pytest.raises(RankTimeout):
         run(2, rank, deadline=0.05)
     assert sorted(ended) == [0, 1]
+
+
+def test_threads_end_before_an_interrupt_is_raised() -> None:
+    """A thread that is in torch when the interpreter ends aborts the process."""
+    ended: list[int] = []
+
+    def rank(world: LoopbackWorld) -> None:
+        try:
+            world.all_reduce_scalar(1.0, "sum", lambda: None)
+            os.kill(os.getpid(), signal.SIGINT) if world.rank else None
+            waits_for_a_reduction(world) if world.rank else computes(world)
+        finally:
+            time.sleep(0.05)
+            ended.append(world.rank)
+
+    with pytest.raises(Interrupted), ending_ranks():
+        run(2, rank)
+    assert sorted(ended) == [0, 1]
+
+
+def computes(world: LoopbackWorld) -> None:
+    while True:
+        world.transport((0, 1)).progress()
 
 
 def test_received_value_is_available_after_a_failure() -> None:

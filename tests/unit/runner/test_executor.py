@@ -6,6 +6,7 @@ No rank may start here: what carries such a run out is a class that the config n
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ from suite.papers.common.formula_executor import FIGURE
 from suite.report.judge import judge
 from suite.report.load import read_store
 from suite.runner import interleave, provenance
+from suite.runner.executors import in_process
 from suite.runner.progress import Progress
-from suite.runner.runs import freeze
-from suite.runner.store import key_of
+from suite.runner.runs import expand, freeze
+from suite.runner.store import Store, key_of
 from tests.support.drawn import drawn
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
@@ -94,6 +96,28 @@ def test_failed_or_refused_run_does_not_end_the_others(tmp_path: Path) -> None:
     assert records[1].reason == "executor.value=-1.0; rule: not negative; legal: executor.value=0"
     assert exit_code(records) == 1
     assert "nothing to divide by" in summary(records[0])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "again"), [((), "first second"), (("rerun=keep",), "second"), (("executor=replay",), "second")]
+)
+def test_interrupted_group_is_measured_again_as_a_whole(
+    overrides: tuple[str, ...], again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison needs common rounds. Runs of earlier groups are kept, and replays, whose times nobody compares."""
+    fates = (("earlier", "a", Outcome.OK), ("first", "b", Outcome.OK), ("second", "b", Outcome.CANCELLED))
+    runs, store = [], Store(tmp_path)
+    for seed, (label, group, outcome) in enumerate(fates):
+        (run,) = expand([f"reports={tmp_path}", f"seed={seed}", *overrides])
+        runs.append(replace(run, label=label))
+        record = in_process.unfinished_record(run, provenance.key(run), outcome, "")
+        store.write(replace(record, provenance={**record.provenance, "turns": group}))
+    measured: list[str] = []
+    monkeypatch.setattr(interleave, "_interleave", lambda runs, *_: measured.extend(run.label for run in runs))
+    output = io.StringIO()
+    interleave.measure(runs, Progress(1.0, output))
+    assert measured == again.split()
+    assert ("first is measured again" in output.getvalue()) is ("first" in again)
 
 
 def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.runner.launch.signals import run_program
+from suite.runner.launch.signals import ENDING_SIGNALS, Interrupted, ending_ranks, run_program
 from tests.support.drawn import drawn
 from tests.support.waiting import patience, wait_until
 
@@ -57,6 +57,62 @@ def test_signal_ends_a_command_after_its_clean_up(number: signal.Signals) -> Non
     assert process.returncode == 128 + number
     assert process.stdout == "cleaned up\n"
     assert process.stderr == f"interrupted by {number.name}; run the same command again to continue\n"
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_interrupt_that_a_library_replaces_or_swallows_ends_the_command(swallowed: bool) -> None:
+    before = [signal.getsignal(number) for number in ENDING_SIGNALS]
+    with pytest.raises(Interrupted), ending_ranks():
+        call_library(swallowed)
+    for number, handler in zip(ENDING_SIGNALS, before, strict=True):
+        signal.signal(number, handler)
+
+
+def call_library(swallowed: bool) -> None:
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException as error:
+        if not swallowed:
+            raise ValueError("of a library") from error
+
+
+def test_two_signals_at_once_print_one_line() -> None:
+    work = "import signal as s, os; s.pthread_sigmask(s.SIG_BLOCK, [2, 15]); os.kill(os.getpid(), 2)"
+    work += "; os.kill(os.getpid(), 15); s.pthread_sigmask(s.SIG_UNBLOCK, [2, 15])"
+    process = run_python(f"from suite.cli import Command\nCommand('x', '', lambda _: exec({work!r}), '').main()")
+    assert process.stderr in ("interrupted by SIGINT\n", "interrupted by SIGTERM\n")
+
+
+def test_thread_in_torch_does_not_abort_an_interrupted_command() -> None:
+    """At the end of the interpreter, such a thread would end in `terminate called without an active exception`."""
+    process = run_python(COMPUTES)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "the last line", "")
+
+
+COMPUTES = """
+import threading, time, torch
+import suite.__main__ as program
+
+def compute():
+    while True:
+        torch.ones(100, 100) @ torch.ones(100, 100)
+
+def main():
+    for _ in range(4):
+        threading.Thread(target=compute, daemon=True).start()
+    time.sleep(0.1)
+    print("the last line", end="")
+    return 130
+
+program.main = main
+program.end()
+"""
+
+
+def run_python(program: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-c", program]
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=patience(20), check=False)
 
 
 def test_ignored_signal_stays_ignored() -> None:
