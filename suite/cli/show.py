@@ -18,11 +18,11 @@ from typing import Any
 from suite.cli import Arguments, Command
 from suite.core.errors import DamagedRecord, InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit
-from suite.core.record import LINES, Metric, Outcome, Record, readers
+from suite.core.record import Metric, Outcome, Record, readers
 from suite.core.units import si
 from suite.core.values import Json, format_typed
 from suite.core.words import format_count
-from suite.report.load import check_records
+from suite.report.load import candidates, check_records
 from suite.runner.result_line import format_result
 from suite.stats.spread import quartiles
 
@@ -40,8 +40,9 @@ def find(name: str, folder: Path) -> Record:
     """
     if (path := Path(name.partition("#")[0])).is_file():
         return _read_file(path, name)
+    check_records(folder)
     if (path := folder / "records" / f"{name}.json").is_file():
-        return Record.read(path)
+        return _read_file(path, str(path))
     records = list(_readable(folder))
     by_key = [record for record in records if record.key == name]
     by_key = by_key or [record for record in records if record.key.startswith(name)]
@@ -71,14 +72,16 @@ def _read_file(path: Path, name: str) -> Record:
     if line not in readers_by_line and len(readers_by_line) != 1:
         legal = f"{path}{next(iter(readers_by_line), '')}"
         raise InvalidRequest(f"{name}: a file of {len(readers_by_line)} records", rule="one record", legal=legal)
-    return (readers_by_line[line] if line in readers_by_line else next(iter(readers_by_line.values())))()
+    try:
+        return (readers_by_line[line] if line in readers_by_line else next(iter(readers_by_line.values())))()
+    except DamagedRecord as error:
+        raise type(error)(f"{name}: {error}") from error
 
 
 def _readable(folder: Path) -> Iterator[Record]:
-    for path in sorted([*folder.glob("records/*.json"), *folder.glob(f"measured/*/*{LINES}")]):
-        for _, read in readers(path):
-            with suppress(DamagedRecord):
-                yield read()
+    for *_, read in candidates(folder):
+        with suppress(DamagedRecord):
+            yield read()
 
 
 def _started(record: Record) -> str:
@@ -214,7 +217,6 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def show(arguments: Arguments) -> int:
     """Print the record that the command line names."""
-    check_records(arguments.reports)
     print("\n".join(lines(find(arguments.options.record, arguments.reports))))
     return Exit.OK
 

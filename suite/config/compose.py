@@ -26,6 +26,7 @@ from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from suite.config import checks
 from suite.config.defaults import defaults
@@ -90,7 +91,10 @@ class _ParsedOnce:
 
     def load_config(self, config_path: str) -> Any:
         if config_path not in self._parsed:
-            result = self._repository.load_config(config_path=config_path)
+            try:
+                result = self._repository.load_config(config_path=config_path)
+            except (OSError, ValueError, YAMLError) as error:
+                raise InvalidRequest(f"{config_path}.yaml: {error}", rule="a YAML file of keys and values") from error
             if result is None or result.provider not in ("main", "hydra", "schema"):
                 return result
             self._parsed[config_path] = pickle.dumps(result)

@@ -84,6 +84,10 @@ def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
         if error.name and not f"{path}.".startswith(f"{error.name}."):
             raise MissingDependency(error.name, f"pip install it {purpose or f'to use {path}'}") from error
         raise _no_module(path, name) from error
+    except SyntaxError as error:
+        if error.filename is None:  # bytes that are no text
+            parse_module(check_source(path))
+        raise
 
 
 def check_source(path: str, name: str = "") -> Path:
@@ -199,10 +203,19 @@ def _homes(name: str) -> str:
     return ""
 
 
+def parse_module(file: Path) -> list[ast.stmt]:
+    """Statements of a module's source. Raises SyntaxError, which names the file, if it is no Python."""
+    try:
+        return ast.parse(file.read_bytes(), str(file)).body
+    except SyntaxError as error:  # also for bytes that are no text, without a file
+        error.filename, error.lineno = str(file), error.lineno or 1
+        raise
+
+
 def _bound(file: Path) -> set[str]:
     """Public names that a module's source defines or imports at its top level."""
     names = set[str]()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in parse_module(file):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ImportFrom | ast.Import):
@@ -215,7 +228,7 @@ def _bound(file: Path) -> set[str]:
 def _names(file: Path) -> list[str]:
     """Names that a module's source defines, or imports from the suite."""
     try:
-        body = ast.parse(file.read_text(encoding="utf-8")).body
+        body = parse_module(file)
     except (OSError, ValueError, SyntaxError):
         return []
     imports = [node for node in body if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ROOTS]

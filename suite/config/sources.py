@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from suite.config.locate import PARTIAL, TARGET, check_source, locate
+from suite.config.locate import PARTIAL, TARGET, check_source, locate, parse_module
 from suite.config.places import OF_RANKS, values_at
 from suite.config.plugins import arguments_of, plugins_in
 from suite.config.results import lacking_refusal
@@ -193,7 +193,7 @@ class _Source:
 
 @cache
 def _source(file: Path) -> _Source:
-    body = ast.parse(file.read_text(encoding="utf-8")).body
+    body = parse_module(file)
     imported = {
         alias.asname or alias.name: node.module
         for node in body

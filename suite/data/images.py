@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import DataSource
 from suite.data.epochs import places
+from suite.data.graphs.reading import located, text_of
 
 Bytes = NDArray[np.uint8]
 Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], classes [batch]
@@ -166,10 +167,10 @@ def cifar_100(folder: str | os.PathLike[str]) -> Images:
 def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with classes in val_annotations.txt."""
     listed, train, images, annotations = _paths("tiny_imagenet", folder)
-    names = listed.read_text(encoding="utf-8").split()
+    names = text_of(listed).split()
     number = {name: place for place, name in enumerate(names)}
     photographs = [(name, path) for name in names for path in _photographs(train / name / "images")]
-    rows = [line.split("\t")[:2] for line in annotations.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = [line.split("\t")[:2] for line in text_of(annotations).splitlines() if line.strip()]
     strange = sorted({row[-1] for row in rows if row[-1] not in number})
     if strange:
         raise InvalidRequest(f"{annotations}: class {strange[0]!r}", rule="a class of wnids.txt", legal=names[0])
@@ -216,7 +217,7 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
         _times(name, 3, CIFAR_SIDE, shape.colours, shape.image)
     else:
         paths = _paths(name, folder)
-        listed = paths[0].read_text(encoding="utf-8").split() if name == "tiny_imagenet" else _class_names(paths[0])
+        listed = text_of(paths[0]).split() if name == "tiny_imagenet" else _class_names(paths[0])
         _check_classes(name, len(listed), shape)
         if shape.colours not in (1, 3):
             raise InvalidRequest(f"model.shape.colours={shape.colours}", rule="grey or red, green and blue", legal="3")
@@ -262,15 +263,18 @@ def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
         from PIL import Image
     except ImportError as error:
         raise MissingDependency("pillow", "pip install pillow to decode JPEG files") from error
-    with Image.open(path) as photograph:
-        plain = photograph.convert("RGB" if colours == 3 else "L")
-        target = round(side / crop)
-        scale = target / min(plain.size)
-        sizes = [max(target, round(length * scale)) for length in plain.size]
-        if tuple(sizes) != plain.size:
-            plain = plain.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
-        x0, top = ((length - side) // 2 for length in sizes)
-        pixels = np.asarray(plain.crop((x0, top, x0 + side, top + side)), dtype=np.uint8)
+    try:
+        with Image.open(path) as photograph:
+            plain = photograph.convert("RGB" if colours == 3 else "L")
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error}", rule="a whole JPEG file") from error
+    target = round(side / crop)
+    scale = target / min(plain.size)
+    sizes = [max(target, round(length * scale)) for length in plain.size]
+    if tuple(sizes) != plain.size:
+        plain = plain.resize((sizes[0], sizes[1]), Image.Resampling.BILINEAR)
+    x0, top = ((length - side) // 2 for length in sizes)
+    pixels = np.asarray(plain.crop((x0, top, x0 + side, top + side)), dtype=np.uint8)
     return np.ascontiguousarray(pixels.reshape(side, side, colours).transpose(2, 0, 1))
 
 
@@ -294,16 +298,4 @@ def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
-    expected = ", ".join(LAYOUTS[name])
-    legal = f"the folder that holds {LAYOUTS[name][0]}"
-    if folder is None or not Path(folder).is_dir():
-        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    root = Path(folder)
-    paths = [root / part for part in LAYOUTS[name]]
-    bad = [path for path in paths if not path.exists() or (path.is_file() and path.stat().st_size == 0)]
-    if bad:
-        here = sorted(path.name for path in root.iterdir())
-        listing = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
-        what = f"has no {bad[0].relative_to(root)}, or an empty one; it holds {listing or 'nothing'}"
-        raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
-    return paths
+    return located(name, folder, LAYOUTS[name])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.data.graphs.reading import located, text_of
 from suite.data.text_classification import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
 
 LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}
@@ -46,7 +47,7 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 
 
 def _words(path: Path) -> Sequence[str]:
-    return WORD.findall(path.read_text(encoding="utf-8").replace(BREAK, " ").lower())
+    return WORD.findall(text_of(path).replace(BREAK, " ").lower())
 
 
 def _reviews(part: Path) -> list[Path]:
@@ -61,13 +62,4 @@ def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     """The four folders of the published layout. Raises InvalidRequest with the existing content instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of reviews", name, list(LAYOUTS))
-    expected, legal = ", ".join(LAYOUTS[name]), "the folder aclImdb"
-    if folder is None or not Path(folder).is_dir():
-        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    root = Path(folder)
-    missing = [part for part in LAYOUTS[name] if not (root / part).is_dir()]
-    if missing:
-        here = ", ".join(sorted(path.name for path in root.iterdir())[:8]) or "nothing"
-        what = f"{name}: {root} has no {missing[0]}; it holds {here}"
-        raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
-    return [root / part for part in LAYOUTS[name]]
+    return located(name, folder, LAYOUTS[name])

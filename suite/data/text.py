@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import DataSource
+from suite.data.graphs.reading import located
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
@@ -108,7 +109,9 @@ def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = No
         limit_bytes: Number of bytes to use from the start of the training file.
     """
     _positive_limit(limit_bytes)
-    train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in _files("wikitext_103", folder))
+    train, valid = (
+        np.memmap(path, dtype=np.uint8, mode="r") for path in located("wikitext_103", folder, LAYOUTS["wikitext_103"])
+    )
     return Text("wikitext_103", train[:limit_bytes], valid)
 
 
@@ -134,7 +137,7 @@ def bookcorpus(
         )
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     total = 0
-    for path in _files("bookcorpus", folder):
+    for path in located("bookcorpus", folder, LAYOUTS["bookcorpus"]):
         for number, block in enumerate(_line_blocks(path, block_bytes)):
             if limit_bytes is not None and total + len(block) > limit_bytes:
                 break
@@ -155,7 +158,7 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
         return
     if name not in LAYOUTS:
         raise UnknownName("corpus", name, ["standard_library", *LAYOUTS])
-    _files(name, folder)
+    located(name, folder, LAYOUTS[name])
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
@@ -260,21 +263,3 @@ def _line_blocks(path: Path, size: int) -> Iterator[bytes]:
             stop = end or len(text)
             yield text[start:stop]
             start = stop
-
-
-def _files(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """Files of a published layout. Raises InvalidRequest with the existing files instead."""
-    expected = " and ".join(" or ".join(group) for group in LAYOUTS[name])
-    legal = f"the folder that holds {LAYOUTS[name][0][0]}"
-    if folder is None or not Path(folder).is_dir():
-        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    root = Path(folder)
-    first_files = [next((root / file for file in group if (root / file).is_file()), None) for group in LAYOUTS[name]]
-    paths = [path for path in first_files if path is not None]
-    empty = [path.name for path in paths if path.stat().st_size == 0]
-    if len(paths) < len(first_files) or empty:
-        here = sorted(path.name for path in root.iterdir())
-        listing = ", ".join(here[:8]) + (", ..." if len(here) > 8 else "")
-        what = f"empty: {', '.join(empty)}" if empty else f"holds {listing or 'nothing'}"
-        raise InvalidRequest(f"{name}: {root} {what}", rule=f"it holds {expected}", legal=legal)
-    return paths

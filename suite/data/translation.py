@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import DataSource
 from suite.data.epochs import order, places
+from suite.data.graphs.reading import located, text_of
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 Tokens = NDArray[np.int64]
@@ -290,7 +291,7 @@ def _check(name: str, vocabulary: int, shape: Any) -> None:
 
 
 def _vocabulary(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split()
+    return text_of(path).split()
 
 
 def _whole_words(pieces: Sequence[str]) -> str:
@@ -310,13 +311,4 @@ def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     if name not in LAYOUTS:
         raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
-    expected, legal = ", ".join(LAYOUTS[name]), f"the folder that holds {LAYOUTS[name][0]}"
-    if folder is None or not Path(folder).is_dir():
-        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    paths = [Path(folder) / part for part in LAYOUTS[name]]
-    bad = [path.name for path in paths if not path.is_file() or path.stat().st_size == 0]
-    if bad:
-        here = ", ".join(sorted(path.name for path in Path(folder).iterdir())[:8]) or "nothing"
-        what = f"{name}: {folder} has no {bad[0]}, or an empty one; it holds {here}"
-        raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
-    return paths
+    return located(name, folder, LAYOUTS[name])

@@ -91,7 +91,8 @@ def compare(a: RecordSet, b: RecordSet, rule: ChangeRule | None = None) -> Compa
     rule = rule or ChangeRule()
     for side in (a, b):
         if not side.samples:
-            problem = f"{side.name}: 0 records, {len(side.skipped)} files set aside"
+            first = "".join(f", such as {file}: {why}" for file, why in side.skipped[:1])
+            problem = f"{side.name}: 0 records, {len(side.skipped)} files set aside{first}"
             legal = "a reports folder that `suite run reports=FOLDER` has filled"
             raise InvalidRequest(problem, rule="at least 1", legal=legal)
     matches = match_runs(a.samples, b.samples)

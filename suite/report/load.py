@@ -88,7 +88,7 @@ def read_store(folder: Path) -> ReportStore:
     entries: list[StoredRecord] = []
     aside: list[SetAside] = []
     seen: dict[tuple[str, str], str] = {}
-    for name, machine, base, read in _candidates(folder):
+    for name, machine, base, read in candidates(folder):
         try:
             record = _checked(read())
             if (machine, record.key) in seen:
@@ -121,12 +121,12 @@ def check_records(folder: Path) -> Path:
             next(os.scandir(part), None)
     except OSError as error:
         raise InvalidRequest(f"reports={folder}: {error.strerror}", rule=rule, legal=legal) from error
-    if not any(True for _ in _candidates(folder)):
+    if not any(True for _ in candidates(folder)):
         raise InvalidRequest(f"reports={folder} holds no records", rule=rule, legal=legal)
     return folder
 
 
-def _candidates(folder: Path) -> Iterator[tuple[str, str, Path, Callable[[], Record]]]:
+def candidates(folder: Path) -> Iterator[tuple[str, str, Path, Callable[[], Record]]]:
     """Each candidate: its name below the folder, its machine, the folder its trace path starts from, and a reader."""
     for path in sorted(folder.glob("records/*.json")):
         yield path.relative_to(folder).as_posix(), "", folder, partial(Record.read, path)

@@ -1,4 +1,4 @@
-"""Find and read the files of a graph under their published names, without unpickling."""
+"""Find and read the files of a data set under their published names, without unpickling."""
 
 from __future__ import annotations
 
@@ -31,27 +31,34 @@ COLUMN, TABLE, PAIRS = ("biuf", (1, 2)), ("biuf", (2,)), ("iu", (2,))
 KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
 
 
-def located(name: str, folder: str | os.PathLike[str], wanted: Sequence[str | Sequence[str]]) -> list[Path]:
-    """Return the paths of the files `wanted` in a folder. If a file has several names, the first existing one is used.
+def located(name: str, folder: str | os.PathLike[str] | None, wanted: Sequence[str | Sequence[str]]) -> list[Path]:
+    """Return the paths of the files and folders `wanted` in a folder. Of several names, the first existing one is used.
 
     Raises InvalidRequest with the missing and the existing files.
     """
-    root = Path(folder)
     groups = [(names,) if isinstance(names, str) else tuple(names) for names in wanted]
     expected = ", ".join(" or ".join(names) for names in groups)
     legal = f"the folder that holds {groups[0][0]}"
-    if not root.is_dir():
+    if folder is None or not Path(folder).is_dir():
         raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    paths = []
+    root, paths = Path(folder), []
     for names in groups:
-        here = [root / one for one in names if (root / one).is_file() and (root / one).stat().st_size]
+        here = [path for path in map(root.joinpath, names) if path.is_dir() or (path.is_file() and path.stat().st_size)]
         if not here:
             inside = sorted(path.name for path in (root / names[0]).parent.glob("*"))
             listing = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
-            what = f"{name}: {root} has no {names[0]}, or an empty one; {listing or 'nothing'} is where it should be"
+            what = f"{name}: {root} has no {names[0]}, or an empty one; its folder holds {listing or 'nothing'}"
             raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
         paths.append(here[0])
     return paths
+
+
+def text_of(path: Path) -> str:
+    """Text of a file. Raises InvalidRequest for a file that is no UTF-8 text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path}: {error}", rule="UTF-8 text") from error
 
 
 def existing(name: str, file: str | os.PathLike[str]) -> Path:

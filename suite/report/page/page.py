@@ -10,6 +10,7 @@ import base64
 import gc
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,7 @@ def _write(folder: Path) -> Path:
     except InvalidRequest as error:  # costs its own section only, like a damaged record
         league, aside = None, SetAside(league_file.LEAGUE, Aside.LEAGUE, str(error))
         store = replace(store, aside=(*store.aside, aside))
+    sys.stderr.writelines(f"set aside: {file.name}: {file.kind.value}: {file.reason}\n" for file in store.aside)
     settings = claims.settings()
     judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), settings)
     judged = claims.with_sensitivity(judged, claims.sensitivities())

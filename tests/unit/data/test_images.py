@@ -113,6 +113,13 @@ def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
         tiny_imagenet(tiny)
 
 
+@pytest.mark.parametrize("content", [b"", b"no photograph", b"\xff\xd8\xff\xe0"])
+def test_damaged_photograph_is_named(content: bytes, tiny: Path) -> None:
+    write(tiny, {"val/images/val_1.JPEG": content})
+    with refused(InvalidRequest, subject="val_1.JPEG"):
+        list(tiny_imagenet(tiny).validation_batches(size=2, shape=vgg(32, 3, 200)))
+
+
 def test_tiny_imagenet_is_scaled_to_the_side_of_the_network(tiny: Path) -> None:
     """PipeOptim's 224 from 64: nothing is cut away, and colours stay in place."""
     photograph(tiny / "val" / "images" / "val_0.JPEG", GREEN, painted=(RED, (0, 0, 16, 64)))

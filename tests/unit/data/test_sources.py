@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from suite.data.translation import MARKS, SentencesInMemory, Translation
 from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
 from tests.support.refusals import refused
-from tests.unit.data.written import lstm, vgg
+from tests.unit.data.written import lstm, vgg, write
 
 
 def images(count: int) -> Images:
@@ -155,7 +155,7 @@ LAYOUTS: tuple[tuple[Any, str, str], ...] = (
     (text, "wikitext_103", "wiki.train.tokens"),
     (text, "bookcorpus", "books_large_p1.txt"),
     (translation, "wmt16", "vocab.bpe.32000"),
-    (sentiment, "imdb", "aclImdb"),
+    (sentiment, "imdb", "the folder that holds train/neg"),
 )
 
 
@@ -181,6 +181,23 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     )
     for module, name in defaults:
         module.check_folder(name)
+
+
+WMT16 = ("train.tok.clean.bpe.32000", "newstest2014.tok.bpe.32000")
+TEXTS: tuple[tuple[Callable[[Path], object], Sequence[str]], ...] = (  # the first file is damaged
+    (sentiment.imdb, [f"{part}/{name}/0_9.txt" for part in ("train", "test") for name in ("neg", "pos")]),
+    (translation.wmt16, ["vocab.bpe.32000", *(f"{part}.{language}" for part in WMT16 for language in ("en", "de"))]),
+    (data_images.tiny_imagenet, ["wnids.txt", "val/val_annotations.txt", "val/images/a.JPEG", "train/a/images/a.JPEG"]),
+)
+
+
+@pytest.mark.parametrize(("read", "files"), TEXTS)
+def test_binary_file_in_place_of_a_text_is_named(
+    read: Callable[[Path], object], files: Sequence[str], tmp_path: Path
+) -> None:
+    write(tmp_path, dict.fromkeys(files, b"text") | {files[0]: b"\xff\xfe\x00\x80"})
+    with refused(InvalidRequest, subject=str(tmp_path / files[0]), rule="UTF-8 text"):
+        read(tmp_path)
 
 
 GPT, TRANSLATOR = Transformer(1, 8, 2, 4, 256), GNMT(2, 2, 2, 3, vocabulary=57)

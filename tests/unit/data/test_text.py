@@ -126,7 +126,7 @@ def test_half_a_corpus_is_refused(wikitext: Path, books: Path) -> None:
     (wikitext / "wiki.test.tokens").unlink()  # never read
     check_folder("wikitext_103", wikitext)
     (wikitext / "wiki.valid.tokens").write_text("")
-    with refused(InvalidRequest, subject="empty: wiki.valid.tokens"):
+    with refused(InvalidRequest, subject="has no wiki.valid.tokens, or an empty one"):
         check_folder("wikitext_103", wikitext)
     (wikitext / "wiki.valid.tokens").unlink()
     with refused(InvalidRequest, subject="wiki.train.tokens"):
