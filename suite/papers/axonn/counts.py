@@ -134,7 +134,7 @@ def gpt2_small(
 
 def ratio_of_all(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Total memory by the account and states of one GPU, both before over after the memory optimization."""
-    plans = [lab.study(when, inter=24).plan for when in ("before", "after")]
+    plans = [lab.study_plan(when, inter=24) for when in ("before", "after")]
     bytes_by_plan = [
         plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans
     ]

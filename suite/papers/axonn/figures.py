@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
@@ -17,6 +18,7 @@ from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
 
 Claims = Mapping[str, Claim]
+PaperPanel = partial(FigurePanel, publication="AxoNN")
 DEPTHS = (6, 12, 24, 48)
 BATCHES = (2048, 4096, 8192, 16384)  # batch sizes of the expected gain (V-B)
 COARSENINGS = (1, 2, 4, 8, 16, 32)
@@ -34,21 +36,19 @@ def fig5_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     ours = [_pipeline_seconds(lab, inter) for inter in DEPTHS]
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
     paper = [published_number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
-    plans = [lab.study("before", inter=inter).plan for inter in DEPTHS]
+    plans = [lab.study_plan("before", inter=inter) for inter in DEPTHS]
     constant = paper[0] * pipeline_utilization(plans[0])
     return [
-        FigurePanel(
+        PaperPanel(
             "inter-layer phase over G_inter",
             "s",
             [str(inter) for inter in DEPTHS],
             {"axonn": ours},
             {"axonn": paper},
             {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
-            [("axonn", 2)],
             axis="G_inter, stages",
             quantity="time of the phase",
             figure="Figure 5",
-            publication="AxoNN",
         )
     ]
 
@@ -73,20 +73,18 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     before = studies["before"].plan
     scale = pipeline_utilization(before) * published_number(claims, "axonn.fig6.pipeline_time.before")
     return [
-        FigurePanel(
+        PaperPanel(
             "phases of a batch",
             "s",
             phases,
             {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
             {when: [published_number(claims, f"{name}.{when}") for name in names] for when in studies},
             {when: [scale / pipeline_utilization(batch.plan), NONE] for when, batch in studies.items()},
-            [("before", 0), ("after", 1)],
             axis="phase",
             quantity="time of the phase",
             figure="Figure 6",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "shorter batch after the memory optimization, at least",
             "percent",
             ("batch",),
@@ -95,7 +93,6 @@ def fig6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="phase",
             quantity="time saved",
             figure="Figure 6",
-            publication="AxoNN",
         ),
     ]
 
@@ -105,7 +102,7 @@ def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> 
 
     Null model: only the bubble changes. `anchor` is the printed time before the optimization.
     """
-    first, study = lab.study("before").plan, lab.study(when)
+    first, study = lab.study_plan("before"), lab.study(when)
     null = anchor * pipeline_utilization(first) / pipeline_utilization(study.plan)
     return [[study.pipeline]], "until all stages have drained", [[null]]
 
@@ -116,7 +113,7 @@ def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) ->
     Null model: proportional to the bytes that a GPU of the first stage sends in its ring. `anchor` is the printed time
     after the optimization.
     """
-    study, last = lab.study(when), lab.study("after").plan
+    study, last = lab.study(when), lab.study_plan("after")
     null = anchor * _reduced(study.plan) / _reduced(last)
     return [[study.reduction]], "ring of the first stage, concurrent with the other rings of its node", [[null]]
 
@@ -128,7 +125,7 @@ def _reduced(plan: SimulationPlan) -> float:
 
 def gain(question: Question, lab: Lab) -> WithNull:
     """Percent of batch time that the memory optimization saves. Null model: only the bubble changes."""
-    null = BubbleAlone(lab.study("after").plan, lab.study("before").plan).saved
+    null = BubbleAlone(lab.study_plan("after"), lab.study_plan("before")).saved
     return [[improvement(lab)]], "whole batches with sequential phases", [[null]]
 
 
@@ -162,7 +159,7 @@ def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
 
 def gigabytes(lab: Lab, when: str) -> float:
     """States and activations of all GPUs in gigabytes, at G_inter 24 before and after."""
-    return lab.study(when, inter=24).plan.total() / 1e9
+    return lab.study_plan(when, inter=24).total() / 1e9
 
 
 def total_memory(question: Question, lab: Lab, *, when: str) -> tuple[Cases, str]:
@@ -181,7 +178,7 @@ def fewest(lab: Lab, when: str, memory: float) -> SimulationPlan:
     """
     for inter in divisors(STUDY_GPUS):
         if STUDY_BATCH % (STUDY_GPUS // inter) == 0:
-            plan = lab.study(when, inter=inter).plan
+            plan = lab.study_plan(when, inter=inter)
             if plan.peak <= memory:
                 return plan
     raise InvalidRequest(
@@ -215,7 +212,7 @@ def overlapped(lab: Lab, coarsening: int) -> float:
 def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     apart = overlapped(lab, 0)
     return [
-        FigurePanel(
+        PaperPanel(
             "all-reduce and optimizer over the coarsening factor",
             "s",
             [str(k) for k in COARSENINGS],
@@ -223,7 +220,6 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="coarsening factor k",
             quantity="time of both phases",
             figure="Figure 8",
-            publication="AxoNN",
         )
     ]
 

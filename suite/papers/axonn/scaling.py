@@ -11,6 +11,7 @@ import numpy as np
 from suite.core.claim import Claim
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
+from suite.papers.axonn.figures import PaperPanel
 from suite.papers.common import null_model
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.closed_forms import training_time
@@ -45,7 +46,7 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     printed = {"over deepspeed_3d": [published_bound(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
     peaks = {system: published_range(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
     return [
-        FigurePanel(
+        PaperPanel(
             "days to train on 300 billion tokens, weak scaling",
             "day",
             names,
@@ -53,9 +54,8 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="network, parameters",
             quantity="time to train",
             figure="Figure 9",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "days saved, of the first three networks the paper prints at least 30",
             "day",
             names,
@@ -64,9 +64,8 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="network, parameters",
             quantity="time saved",
             figure="Figure 9",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "how many times as long a batch takes as AxoNN's, 100b",
             "ratio",
             list(SPLIT),
@@ -79,22 +78,19 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="system",
             quantity="batch time over AxoNN's",
             figure="Figure 9",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "percent of peak, weak scaling",
             "percent",
             names,
             percent,
             {"axonn": [high, NONE, NONE, low]},
             {"axonn": [constant * pipeline_utilization(plan) for plan in weak]},
-            [("axonn", 0)],
             axis="network, parameters",
             quantity="share of peak",
             figure="Figure 9",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "least and largest percent of peak of the four networks",
             "percent",
             list(SYSTEMS),
@@ -103,7 +99,6 @@ def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="system",
             quantity="share of peak",
             figure="Figure 9",
-            publication="AxoNN",
         ),
     ]
 
@@ -226,7 +221,7 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
                 ours[name].append(float(_count(tuned_plan, name)))
                 paper[name].append(published_number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"best plan of {system}",
                 "count",
                 [_short(model) for model in MODELS],
@@ -236,7 +231,6 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
                 quantity="samples or GPUs",
                 scale="log",
                 figure="Table II",
-                publication="AxoNN",
             )
         )
     return panels
@@ -323,7 +317,7 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     scaling_runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
     constants = {s: scaling_runs[s][0].percent_of_peak / pipeline_utilization(scaling_runs[s][0].plan) for s in SYSTEMS}
     return [
-        FigurePanel(
+        PaperPanel(
             "percent of peak, strong scaling (the batch grows)",
             "percent",
             [str(gpus) for gpus, _ in STRONG],
@@ -336,9 +330,8 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="GPUs",
             quantity="share of peak",
             figure="Figure 11",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "days to train 12B, strong scaling",
             "day",
             [str(gpus) for gpus, _ in STRONG],
@@ -346,9 +339,8 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="GPUs",
             quantity="time to train",
             figure="Figure 11",
-            publication="AxoNN",
         ),
-        FigurePanel(
+        PaperPanel(
             f"time saved by AxoNN on {STRONG[-1][0]} GPUs",
             "percent",
             list(SPLIT),
@@ -357,7 +349,6 @@ def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="over system",
             quantity="time saved",
             figure="Figure 11",
-            publication="AxoNN",
         ),
     ]
 

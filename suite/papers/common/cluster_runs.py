@@ -221,8 +221,14 @@ class Lab:
 
         return self._tuned.get((model, system, count, batch), searched)
 
-    def study(self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any) -> ClusterBatch:
-        """One batch of 12B on 48 GPUs with separate phases (AxoNN V).
+    def study(self, when: str, **options: Any) -> ClusterBatch:
+        """One batch of `study_plan`."""
+        return self.batch(self.study_plan(when, **options))
+
+    def study_plan(
+        self, when: str, *, batch: int = STUDY_BATCH, inter: int | None = None, **changes: Any
+    ) -> SimulationPlan:
+        """Plan of 12B on 48 GPUs with separate phases (AxoNN V).
 
         Args:
             when: "before" or "after" the memory optimization.
@@ -239,8 +245,7 @@ class Lab:
             system = replace(system, layout=partial(offloaded, bucket=bucket))
         if inter:
             entry = {**entry, "inter": inter}
-        plan = self._plan(entry, self.shapes["transformer_12b"], system, STUDY_GPUS, batch)
-        return self.batch(plan)
+        return self._plan(entry, self.shapes["transformer_12b"], system, STUDY_GPUS, batch)
 
     def _own_best(self, paper: str, model: str, plan: SimulationPlan) -> SimulationPlan:
         """`plan`, or the fastest plan that fits if plan.PAPER.own_best is varied to include the system."""

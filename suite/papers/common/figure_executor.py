@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from suite.config.run import RunConfig
@@ -16,7 +17,7 @@ from suite.papers.common import claims
 from suite.papers.common.answer import answers_of_figure, metrics_of
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.model_shapes import ModelGroup, transformers
-from suite.papers.common.panel import Panels
+from suite.papers.common.panel import Panels, with_marks
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim
 from suite.papers.samo import panels as samo
@@ -70,14 +71,14 @@ class FigureExecutor:
         efficiency = self.lab.efficiencies.get(published.get("efficiency", ""))
         calibrated_on = efficiency.calibrated_on if efficiency else ()
         plans = published.get("scaling", {})
-        chosen = [name for names in plans.get("chosen", {}).values() for name in names]
+        groups = [published.get("study", {}).get("chosen", ()), *plans.get("chosen", {}).values()]
         reasons = [f"{name}: {reason}" for name, reason in efficiency.reasons.items()] if efficiency else []
         return figure_result(
             self.figure,
             self.lab,
             Source.SIMULATED,
             notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
-            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chosen))),
+            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chain(*groups)))),
         )
 
     def printed(self) -> ExecutorResult:
@@ -121,10 +122,11 @@ def figure_result(
     """
     _, draw = find_figure(figure)
     published = {claim.id: claim for claim in claims.load()}
+    panels = [replace(panel, evidence=panel.evidence or Evidence.SIMULATED) for panel in draw(lab, published)]
     return ExecutorResult(
         source,
         metrics=figure_metrics(figure, published, lab),
-        panels=[replace(panel, evidence=panel.evidence or Evidence.SIMULATED) for panel in draw(lab, published)],
+        panels=[with_marks(panel, calibrated_on) for panel in panels],
         notes=tuple(notes),
         calibrated_on=tuple(calibrated_on),
     )

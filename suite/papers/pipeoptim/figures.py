@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +35,7 @@ from suite.workload import InceptionV3, Network, ResNet, flops
 from suite.workload.recurrent import GNMT
 
 Claims = Mapping[str, Claim]
+PaperPanel = partial(FigurePanel, publication="PipeOptim")
 Rate = Callable[[Lab, str, str], float]  # samples per second of a model on a system
 PLANS = pipeoptim_run()
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
@@ -158,10 +160,9 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Seq
     points = [*MODELS, *statistics]
     printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
     figure = f"Figure {name.removeprefix('fig')}"
-    calibrated = [("pipeoptim", MODELS.index("gnmt_16"))] if name == "fig6" else []
     null = {"pipeoptim": [NULL] * len(points)}
     panels = [
-        FigurePanel(
+        PaperPanel(
             "throughput on four P100",
             "sample/s",
             MODELS,
@@ -169,20 +170,17 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Seq
             axis="network",
             quantity="throughput",
             figure=figure,
-            publication="PipeOptim",
         ),
-        FigurePanel(
+        PaperPanel(
             "PipeOptim's gain over GPipe",
             "percent",
             points,
             {"pipeoptim": [*gains, *(summary[statistic] for statistic in statistics)]},
             {"pipeoptim": printed},
             null,
-            calibrated,
             axis="network",
             quantity="gain in throughput",
             figure=figure,
-            publication="PipeOptim",
         ),
     ]
     if name == "fig6":
@@ -257,18 +255,16 @@ def table6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
         }
         null = {"epoch": [_null_epoch(model, anchor)] * len(systems.ASYNCHRONOUS)}
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"an epoch of {model}",
                 "s",
                 systems.ASYNCHRONOUS,
                 times,
                 printed,
                 null,
-                [("epoch", 0)],
                 axis="system",
                 quantity="epoch time",
                 figure="Table VI",
-                publication="PipeOptim",
             )
         )
     return panels

@@ -13,7 +13,7 @@ from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import published_number
-from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
+from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, PaperPanel, compared, plan
 
 MAX_BATCH = 1 << 14  # samples
 GNMTS = ("gnmt_8", "gnmt_16")
@@ -46,7 +46,7 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel
         }
         printed = {"recompute": [published_number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"largest batch per GPU, {model}",
                 "sample",
                 systems,
@@ -57,7 +57,6 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel
                 scale="log",
                 evidence="derived",
                 figure="Table V",
-                publication="PipeOptim",
             )
         )
     versions = {model: [weights(lab, model, system) / 1e6 for system in SYSTEMS] for model in MODELS}

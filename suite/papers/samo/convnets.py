@@ -17,6 +17,7 @@ from suite.memory import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import published_range
+from suite.papers.samo.figures import PaperPanel
 from suite.simulate.cost.plan_cost import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
@@ -91,7 +92,7 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
     for model in NETWORKS:
         times = {system: [seconds(lab, model, system, gpus) for gpus in GPUS] for system in SYSTEMS}
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"batch time of {model}",
                 "s",
                 points,
@@ -99,14 +100,13 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
                 axis="GPUs",
                 quantity="batch time",
                 figure="Figure 5",
-                publication="SAMO",
             )
         )
         gains = [saved(lab, model, gpus) for gpus in GPUS]
         title = f"time saved over AxoNN, {model}"
         ours = {"axonn_samo": gains}
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 title,
                 "percent",
                 points,
@@ -114,11 +114,10 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
                 axis="GPUs",
                 quantity="time saved",
                 figure="Figure 5",
-                publication="SAMO",
             )
         )
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 # the text prints the smallest and the largest gain, but not their GPU counts
                 f"least and largest time saved over AxoNN, {model}",
                 "percent",
@@ -128,7 +127,6 @@ def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
                 axis="of all GPU counts",
                 quantity="time saved",
                 figure="Figure 5",
-                publication="SAMO",
             )
         )
     return panels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from suite.core.claim import Claim
 from suite.core.figure import FigurePanel
@@ -14,6 +15,7 @@ from suite.papers.common.null_model import percents_saved as null_saved
 from suite.papers.common.panel import NONE, published_number, published_range
 
 Claims = Mapping[str, Claim]
+PaperPanel = partial(FigurePanel, publication="SAMO")
 MODELS = tuple(SAMO_COUNTS)
 SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
 DENSE = "axonn_no_memopt"  # the paper's AxoNN keeps model states on the GPU (X2)
@@ -45,7 +47,7 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
         figure = "Figure 6" if model in ("gpt3_xl", "gpt3_2_7b") else "Figure 7"
         points = [str(gpus) for gpus in counts(model)]
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"batch time of {model}",
                 "s",
                 points,
@@ -53,30 +55,26 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
                 axis="GPUs",
                 quantity="batch time",
                 figure=figure,
-                publication="SAMO",
             )
         )
-        ends = claims.get(f"samo.fig6_7.speedup_over_axonn.{model}")
-        low = ends.value[0] if ends and isinstance(ends.value, tuple) else NONE
+        low, _ = published_range(claims, f"samo.fig6_7.speedup_over_axonn.{model}")
         high = published_number(claims, f"samo.sec6b.max_speedup.{model}")
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"time saved over AxoNN, {model}",
                 "percent",
                 points,
                 {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
                 {"axonn_samo": [low, NONE, NONE, high]},
                 {"axonn_samo": _null_saved(lab, model, "axonn", low)},
-                [("axonn_samo", 0)] if model == "gpt3_13b" else [],
                 axis="GPUs",
                 quantity="time saved",
                 figure=figure,
-                publication="SAMO",
             )
         )
         savings_by_count = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
         panels.append(
-            FigurePanel(
+            PaperPanel(
                 f"least and largest time saved over DeepSpeed-3D, {model}",
                 "percent",
                 ("least", "largest"),
@@ -85,7 +83,6 @@ def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
                 axis="of all GPU counts",
                 quantity="time saved",
                 figure=figure,
-                publication="SAMO",
             )
         )
     return panels
@@ -159,18 +156,16 @@ def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     paper = {s: [published_number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
     plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
     return [
-        FigurePanel(
+        PaperPanel(
             "percent of peak of 13B",
             "percent",
             [str(count) for count in gpus],
             ours,
             paper,
             {system: null_percents(plans[system], paper[system][0]) for system in SYSTEMS},
-            [(system, 0) for system in SYSTEMS],
             axis="GPUs",
             quantity="share of peak",
             figure="Table II",
-            publication="SAMO",
         )
     ]
 
@@ -229,7 +224,7 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     names = ("p2p", "bubble", "collective", "overhead", "total")
     savings_by_gpus = {gpus: savings(lab, gpus) for gpus in PROFILED}
     return [
-        FigurePanel(
+        PaperPanel(
             "time saved by phase, of AxoNN's batch time",
             "percent",
             [str(gpus) for gpus in PROFILED],
@@ -238,7 +233,6 @@ def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             axis="GPUs",
             quantity="time saved",
             figure="Figure 8",
-            publication="SAMO",
         )
     ]
 

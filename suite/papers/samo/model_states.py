@@ -21,6 +21,7 @@ from suite.papers.common.answer import Question, range_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
 from suite.papers.common.panel import NONE, published_number
+from suite.papers.samo.figures import PaperPanel
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.search import MICROBATCHES, best, divisors, plans
 
@@ -86,7 +87,7 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
     ours = {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()}
     least = {name: least_sparsity(*precision) for name, precision in PRECISIONS.items()}
     return [
-        FigurePanel(
+        PaperPanel(
             "memory of model states saved over sparsity",
             "percent",
             points,
@@ -96,9 +97,8 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             quantity="memory saved",
             evidence="derived",
             figure="Figure 2",
-            publication="SAMO",
         ),
-        FigurePanel(
+        PaperPanel(
             "sparsity from which memory is saved",
             "share",
             SHORT,
@@ -108,7 +108,6 @@ def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
             quantity="sparsity",
             evidence="derived",
             figure="Figure 2",
-            publication="SAMO",
         ),
     ]
 

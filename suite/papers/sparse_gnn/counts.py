@@ -15,7 +15,7 @@ from suite.gnn.plan import Placement, Volumes
 from suite.papers.common.answer import Cases, Question
 from suite.papers.common.panel import published_number
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import fitting_counts
+from suite.papers.sparse_gnn.figures import PaperPanel, fitting_counts
 
 Claims = Mapping[str, Claim]
 PROCESSES = (16, 32, 64, 128, 256)  # of Table 2
@@ -56,49 +56,41 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
         column: [published_number(claims, f"sparse_gnn.table2.{column}.p_{p}") for p in PROCESSES]
         for column in ours[PROCESSES[0]]
     }
-    calibrated = [(column, i) for column in ("average", "maximum") for i in range(len(PROCESSES))]
     sizes = {column: [ours[p][column] for p in PROCESSES] for column in ("average", "maximum")}
     random = {"average": [table2_row(lab, p, RANDOM)["average"] for p in PROCESSES]}
-    averages = {"ours": sizes["average"], "paper": printed["average"]}
     matrix_size = Dataset.of("amazon").vertices * VALUE * WIDTH / MEGABYTE  # megabytes of H
-    share = {
-        source: {"average": [p * average / matrix_size for p, average in zip(PROCESSES, curve, strict=True)]}
-        for source, curve in averages.items()
-    }
+    shares = [ours[p]["average"] * p / matrix_size for p in PROCESSES]
+    paper = [published_number(claims, f"sparse_gnn.table2.average.p_{p}", p / matrix_size) for p in PROCESSES]
     return [
-        FigurePanel(
+        PaperPanel(
             "what a process sends on Amazon with METIS (null: in a random order)",
             "MB",
             names,
             sizes,
             {column: printed[column] for column in sizes},
             random,
-            calibrated,
             axis="processes",
             quantity="data sent per product",
             evidence="derived",
             figure="Table 2",
-            publication="Sparsity-aware GNN",
         ),
-        FigurePanel(
+        PaperPanel(
             "imbalance of what is sent",
             "percent",
             names,
             {"imbalance": [ours[p]["imbalance"] for p in PROCESSES]},
             {"imbalance": printed["imbalance"]},
-            calibrated=[("imbalance", i) for i in range(len(PROCESSES))],
             axis="processes",
             quantity="imbalance",
             evidence="derived",
             figure="Table 2",
-            publication="Sparsity-aware GNN",
         ),
         FigurePanel(
             "Rows sent by all processes, per vertex",
             "row",
             names,
-            share["ours"],
-            share["paper"],
+            {"average": shares},
+            {"average": paper},
             axis="processes",
             quantity="rows per vertex",
             evidence="derived",

@@ -14,7 +14,7 @@ from suite.core.claim import Claim
 from suite.core.figure import FigurePanel
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, null_minimum, null_times, seconds
+from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, PaperPanel, null_minimum, null_times, seconds
 from suite.simulate.full_graph import LOOSE, VALUE
 from suite.simulate.network.exchange import Wires
 
@@ -40,7 +40,7 @@ def _panels(lab: GraphLab, graph: str, c: int) -> list[FigurePanel]:
         for phase, field in (("rows", "exchange"), ("all-reduce", "sums"), ("local", "local"))
     }
     return [
-        FigurePanel(
+        PaperPanel(
             f"an epoch {where}",
             "s",
             names,
@@ -50,7 +50,6 @@ def _panels(lab: GraphLab, graph: str, c: int) -> list[FigurePanel]:
             quantity="epoch time",
             scale="log-log",
             figure="Figure 7",
-            publication="Sparsity-aware GNN",
         ),
         FigurePanel(
             f"One call for all stages {where}",

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from suite.core.errors import UnknownName
 from suite.core.expression import evaluate
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
+from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
 from suite.papers.axonn import figures as axonn
@@ -25,12 +27,16 @@ from suite.papers.common.answer import Answer, answer, answers_of_figure
 from suite.papers.common.calibrate import fit_summit
 from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
 from suite.papers.common.figure_executor import figure_metrics, find_figure
+from suite.papers.common.panel import PublishedPoint
 from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim_panels
 from suite.papers.public.league import constants
 from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, anchors
+from suite.papers.schedules import panels as schedules_panels
+from suite.papers.sparse_gnn import panels as sparse_gnn_panels
+from suite.runner.executors.registry import without_ranks
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 from tests.support.drawn import drawn
@@ -233,6 +239,65 @@ def test_the_executor_names_what_its_constants_were_fitted_to() -> None:
     assert "samo.table2.sputnik.gpus_256" in carried.calibrated_on
     assert carried.notes[0].startswith("plans: AxoNN, AxoNN+SAMO and Sputnik have the fewest stages")
     assert carried.metrics["samo.sec1.memory_after"].unit == "gigabyte"
+
+
+FITTED_POINTS = {  # of figures in which a constant was fitted to a point, or a plan chosen by it
+    "samo_table2": {("sputnik", "256"), *(("deepspeed_3d", gpus) for gpus in ("512", "1024", "2048"))},
+    "samo_memory": {("2.7B", "axonn_samo")},
+    "axonn_memory": {("axonn", "after")},
+    "axonn_fig5": set(),
+    "pipeoptim_fig5": {("pipeoptim", "maximum")},
+    "pipeoptim_fig6": {("pipeoptim", "gnmt_16")},
+    "pipeoptim_table6": {("epoch", "pipedream")},
+}
+
+
+@pytest.mark.parametrize("name", drawn(FITTED_POINTS, n=3))
+def test_points_that_constants_were_fitted_to_are_marked(name: str) -> None:
+    assert {(curve, panel.x[at]) for panel in figure(name).panels for curve, at in panel.calibrated} == (
+        FITTED_POINTS[name]
+    )
+
+
+@cache
+def figure(name: str) -> ExecutorResult:
+    config = resolve(
+        [f"executor={'graph_clusters' if name.startswith('gnn_') else 'published'}", f"executor.figure={name}"]
+    )
+    executor: Any = without_ranks(config.executor)
+    result: ExecutorResult = executor.run(config)
+    return result
+
+
+FIGURES = [*OWN, *schedules_panels.FIGURES, *sparse_gnn_panels.FIGURES]
+LONG = {
+    *SLOW,
+    "axonn_fig9",
+    "gnn_fig3",
+    "gnn_volumes",
+    "pipeoptim_distance",
+    "schedules_rates",
+}  # more than four seconds
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *drawn([name for name in FIGURES if name not in LONG], n=2),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in LONG),
+    ],
+)
+def test_points_are_marked_as_the_judge_calls_their_claims(name: str) -> None:
+    """The diamond of a point and the verdict `calibrated` of its claim follow from the same list."""
+    result = figure(name)
+    judged = {claim for claim, metric in result.metrics.items() if claim in metric.fed_by}
+    assert judged <= set(result.calibrated_on)
+    for panel in result.panels:
+        points = {(curve, at): value for curve, values in panel.paper.items() for at, value in enumerate(values)}
+        claim_of = {point: value.claim for point, value in points.items() if isinstance(value, PublishedPoint)}
+        assert set(panel.calibrated) == {point for point, claim in claim_of.items() if claim in result.calibrated_on}
+        unnamed = [value for point, value in points.items() if point not in claim_of and math.isfinite(value)]
+        assert not set(unnamed) & {published()[claim].value for claim in result.calibrated_on}, panel.title
 
 
 def test_figures_of_another_kind_of_paper_and_misspelled_ones_are_refused() -> None:

@@ -193,7 +193,7 @@ def test_2d_communication_by_hand() -> None:
 def test_runs_beyond_memory_are_not_plotted() -> None:
     with pytest.raises(DoesNotFit):
         lab().full_graph("protein", AWARE, 4).check_memory(machine())
-    panel = sparse_gnn.epoch_panel(lab(), "Figure 3", "amazon", COMPARED, (4, 16))
+    panel = sparse_gnn.epoch_panel(lab(), {}, "Figure 3", "amazon", COMPARED, (4, 16))
     assert np.isnan(panel.ours[AWARE][0])
     assert np.isfinite(panel.ours[GVB][0])
     assert np.isfinite(panel.ours[AWARE][1])
