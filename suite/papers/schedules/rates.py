@@ -14,7 +14,7 @@ from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.trace import WAIT
-from suite.papers.common.answer import Cases, Number, Question, WithNull
+from suite.papers.common.answer import Number, Question, WithNull
 from suite.papers.common.panel import NONE, published_number
 from suite.papers.common.plans import published_plans
 from suite.papers.schedules.orders import PassTimes, schedule_of
@@ -71,10 +71,12 @@ def rate_of(setting: Mapping[str, Number], name: str, *, chunks: int = 1, room: 
     return 1 - int(setting["microbatches"]) * PassTimes.of(setting).total / total
 
 
-def rate(question: Question, lab: Any, *, schedule: str, chunks: int = 1, room: int = 0) -> tuple[Cases, str]:
-    """Bubble rate at the printed setting of the claim."""
+def rate(question: Question, lab: Any, *, schedule: str, chunks: int = 1, room: int = 0) -> WithNull:
+    """Bubble rate at the printed setting of the claim. Null model: 1F1B with equal stages and free messages."""
     setting: Any = question.setting
-    return [[rate_of(setting, schedule, chunks=chunks, room=room)]], f"bubble over stage time of {schedule}, simulated"
+    note = f"bubble over stage time of {schedule}, simulated"
+    idle = setting["stages"] - 1
+    return [[rate_of(setting, schedule, chunks=chunks, room=room)]], note, [[idle / (setting["microbatches"] + idle)]]
 
 
 def settings() -> Sequence[Mapping[str, Number]]:
@@ -133,7 +135,6 @@ def rates_panels(lab: Any, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
             printed,
             axis="model and microbatches",
             quantity="bubble rate",
-            evidence="derived",
             figure="Table 5",
             publication="Pipeline schedules",
         )

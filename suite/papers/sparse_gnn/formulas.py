@@ -21,6 +21,7 @@ from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
+from suite.papers.common import trace
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
@@ -49,6 +50,7 @@ def alpha_beta_network(alpha: float, beta: float) -> Wires:
 
 def small_matrices() -> list[csr_array]:
     """An R-MAT graph, a planted partition and a directed random matrix."""
+    trace.read("graph.small")
     rng = np.random.default_rng(0)
     directed = csr_array(random_array((200, 200), density=0.03, rng=rng, format="csr"))
     symmetric = [RMAT(vertices=512, degree=8), Planted(vertices=512, blocks=16, classes=8)]
