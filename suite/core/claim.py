@@ -51,7 +51,7 @@ class Scope(StrEnum):
     """Whether our value was obtained on the published setting or on a stand-in."""
 
     AS_PUBLISHED = "as published"
-    STAND_IN = "stand-in"  # a smaller model, other data, another graph or partitioner
+    STAND_IN = "stand-in"  # a smaller model, other data, another graph or partitioner, a reconstructed plan
 
 
 class Cases(StrEnum):

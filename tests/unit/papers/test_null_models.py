@@ -170,6 +170,15 @@ def test_pipeoptims_null_models() -> None:
         assert null(f"pipeoptim.{name}", pipeoptim) == pytest.approx((75,))
 
 
+# Schedules
+
+
+def test_rates_take_1f1b_without_message_times() -> None:
+    """On 8 stages with 24 microbatches, 7 of 31 slots are idle, whatever the schedule."""
+    for schedule in ("one_f_one_b", "zb_h1"):
+        assert null(f"schedules.zb.table5.1.5b_m24.{schedule}", None) == pytest.approx((7 / 31,))
+
+
 # Whole graphs
 
 ROWS = {CAGNET: 1200, AWARE: 300, GVB: 100}  # on any number of GPUs
