@@ -19,6 +19,7 @@ from suite.core.resources import ROOT
 from suite.core.trace import Trace
 from suite.papers.common import claims, reproduce_commands
 from suite.papers.public.league_file import ANSWERS, LEAGUE
+from suite.regression.committed import changed_settings
 from suite.report import judge, write_report
 from suite.report.files import write
 from suite.report.load import ReportStore, StoredRecord, read_store
@@ -45,7 +46,7 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "reports"
         files = _report_files(stored, folder, names)
-        store = read_store(folder)
+        store = read_store(folder, changed_settings)
     judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), claims.settings())
     claim_rows = rows(judged, store)
     source, source_state = _source()
@@ -81,7 +82,7 @@ def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> di
             text = (stored.folder / name).read_text(encoding="utf-8", errors="replace")
             write(folder, name, redact.text(text, names))
             files[f"reports/{name}"] = (folder / name).read_bytes()
-    write_report(folder)
+    write_report(folder, changed_settings)
     exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
     return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*PAGE_FILES, *exported)}
 

@@ -11,13 +11,14 @@ from suite.core.files import check_folder
 
 
 def report(arguments: Arguments) -> int:
+    from suite.regression.committed import changed_settings
     from suite.report import write_report
     from suite.report.load import check_records
 
     if document := arguments.options.evidence:
         return _evidence(arguments.reports, document)
     folder = check_records(arguments.reports)
-    print(write_report(check_folder(folder, "reports")))
+    print(write_report(check_folder(folder, "reports"), changed_settings))
     return Exit.OK
 
 

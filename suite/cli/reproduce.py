@@ -180,9 +180,10 @@ def score_simulator(folder: Path, progress: Progress) -> None:
 
 
 def _page(config: RunConfig) -> Path:
+    from suite.regression.committed import changed_settings
     from suite.report import write_report
 
-    return write_report(Path(config.reports))
+    return write_report(Path(config.reports), changed_settings)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

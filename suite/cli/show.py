@@ -20,7 +20,7 @@ from suite.core.errors import DamagedRecord, InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.record import Metric, Outcome, Record, readers
 from suite.core.units import si
-from suite.core.values import Json, format_typed
+from suite.core.values import Json, format_typed, leaves
 from suite.core.words import format_count
 from suite.report.load import candidates, check_records
 from suite.runner.result_line import format_result
@@ -180,9 +180,9 @@ def changes(config: Mapping[str, Json]) -> list[str]:
     except SuiteError:  # a choice that no longer exists, or requires further keys
         base = composed([])
     differing = [f"{group}={choice}" for group, choice in choices.items() if usual.get(group) != choice]
-    before = dict(_flat({key: value for key, value in base.items() if key in config}))
+    before = dict(leaves({key: value for key, value in base.items() if key in config}))
     names = {f"{group}.name" for group in choices}
-    after = {key: value for key, value in _flat(config) if key.split(".")[0] not in NOT_SHOWN and key not in names}
+    after = {key: value for key, value in leaves(config) if key.split(".")[0] not in NOT_SHOWN and key not in names}
     differ = [
         f"{key}={format_typed(value)}" for key, value in after.items() if key not in before or before[key] != value
     ]
@@ -204,15 +204,6 @@ def _choices(config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     for group, part in {**config, **parts_by_name}.items():
         if isinstance(part, Mapping) and part.get("name") in choices_by_group.get(group, ()) and group not in NOT_SHOWN:
             yield group, str(part["name"])
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Plain values by their keys."""
-    if isinstance(value, Mapping) and value:
-        for key, each in value.items():
-            yield from _flat(each, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value
 
 
 def show(arguments: Arguments) -> int:

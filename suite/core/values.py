@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -12,6 +12,15 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 Exact: TypeAlias = int | float | Fraction  # a number that formulas take as a fraction
 
 _WIDTH = 100  # characters
+
+
+def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    """Every dotted key without keys below it, with its value."""
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, data
 
 
 def is_number(value: Any) -> bool:

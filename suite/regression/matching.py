@@ -14,7 +14,7 @@ from typing import Any
 
 from suite.config.defaults import completed
 from suite.core.record import Outcome, Record
-from suite.core.values import Json
+from suite.core.values import Json, leaves
 from suite.regression.record_sets import Sample
 from suite.runner.store import key_of
 
@@ -134,7 +134,7 @@ def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 
     def origin(sample: Sample) -> str:
         provenance = sample.record.provenance
-        return repr([*(provenance.get(name) for name in _CODE), sorted(_flat(_circumstances(sample.record)).items())])
+        return repr([*(provenance.get(name) for name in _CODE), sorted(leaves(_circumstances(sample.record)))])
 
     last = origin(max(samples, key=lambda sample: str(sample.record.provenance.get("started", ""))))
     return tuple(sample for sample in samples if origin(sample) == last)
@@ -165,7 +165,7 @@ def provenance_differences(a: Record, b: Record) -> tuple[Difference, ...]:
 
 
 def _differences(a: Mapping[str, Json], b: Mapping[str, Json]) -> Iterator[Difference]:
-    flat_a, flat_b = _flat(a), _flat(b)
+    flat_a, flat_b = dict(leaves(a)), dict(leaves(b))
     for key in sorted({*flat_a, *flat_b}):
         values = flat_a.get(key, ABSENT), flat_b.get(key, ABSENT)
         if values[0] != values[1]:
@@ -191,17 +191,6 @@ def _plain(config: Json) -> dict[str, Json]:
         if not isinstance(plain.get(name, {}), dict):
             plain[name] = {"name": plain[name]}
     return plain
-
-
-def _flat(data: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
-    """Leaves by their dotted names."""
-    leaves: dict[str, Json] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            leaves |= _flat(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
 
 
 def _put(data: dict[str, Json], path: Sequence[str], value: Json) -> None:

@@ -3,14 +3,22 @@
 The report reads records only and does not need torch, so it can be made on another machine than the measurements.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
+from suite.core.record import Record
 
-def write_report(folder: Path) -> Path:
-    """Write the page of a reports folder. Imports plotting libraries when it is called (suite.report.page.page)."""
+
+def write_report(folder: Path, changed: Callable[[Record], str] = lambda _: "") -> Path:
+    """Write the page of a reports folder. Imports plotting libraries when it is called (suite.report.page.page).
+
+    Args:
+        folder: The reports folder.
+        changed: As in suite.report.load.read_store.
+    """
     from suite.report.page import page
 
-    return page.write_report(folder)
+    return page.write_report(folder, changed)
 
 
 __all__ = ["write_report"]

@@ -71,7 +71,7 @@ class _StoreIndex:
     """Contents of the store by the keys that answers use.
 
     Attributes:
-        holders: By name of a metric, the last run of each label among the runs with this metric.
+        holders: By name of a metric, the last run of each label among the runs here with this metric.
         ran: By experiment, the last run of each label.
         claims: Claims by id.
     """
@@ -94,7 +94,7 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
     ran: dict[str, list[StoredRecord]] = {}
     for entry in _newest(store.entries):
         ran.setdefault(entry.record.experiment, []).append(entry)
-        for name in entry.record.metrics:
+        for name in () if entry.machine else entry.record.metrics:  # a function may have changed since
             holders.setdefault(name, []).append(entry)
     answers = _StoreIndex(holders, ran, published)
     verdicts = {

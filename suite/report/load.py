@@ -12,7 +12,8 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any
 
 from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema, SuiteError
 from suite.core.grid import Grid
-from suite.core.record import LINES, Record, readers
+from suite.core.record import LINES, Record, Source, readers
 from suite.core.trace import Span, Trace
 from suite.core.words import override, shell_line
 
@@ -37,6 +38,7 @@ class Aside(StrEnum):
     OTHER_SCHEMA = "other schema version"
     TRACE = "unusable trace"
     LEAGUE = "unreadable league"
+    OUTDATED = "outdated record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,14 @@ class ReportStore:
         return tuple(entry.record for entry in self.entries)
 
 
-def read_store(folder: Path) -> ReportStore:
+def read_store(folder: Path, changed: Callable[[Record], str] = lambda _: "") -> ReportStore:
     """Read `folder`/records/*.json, and `folder`/measured/MACHINE/EXPERIMENT.jsonl with one record per line.
 
-    A missing folder gives an empty store.
+    Outdated records below measured/ are set aside. A missing folder gives an empty store.
+
+    Args:
+        folder: The reports folder.
+        changed: Returns why the configuration of a record below measured/ is another one today; empty if it is not.
     """
     entries: list[StoredRecord] = []
     aside: list[SetAside] = []
@@ -109,7 +115,34 @@ def read_store(folder: Path) -> ReportStore:
             except DamagedRecord as error:
                 aside.append(SetAside(f"{name}: trace {record.trace}", Aside.TRACE, str(error)))
         entries.append(StoredRecord(record, name, machine, trace))
-    return ReportStore(folder, tuple(entries), tuple(aside))
+    outdated = _outdated([entry for entry in entries if entry.machine], changed)
+    aside += (SetAside(file, Aside.OUTDATED, reason) for file, reason in outdated.items())
+    return ReportStore(folder, tuple(entry for entry in entries if entry.file not in outdated), tuple(aside))
+
+
+def _outdated(committed: Sequence[StoredRecord], changed: Callable[[Record], str]) -> dict[str, str]:
+    """Why a committed record decides nothing, by its file. Later code alone is no reason."""
+    processors: dict[str, Counter[str]] = {}
+    for entry in committed:
+        processors.setdefault(entry.machine, Counter())[_processor(entry)] += 1
+    reasons = {}
+    for entry in committed:
+        usual = processors[entry.machine].most_common(1)[0][0]
+        if entry.record.source in (Source.SIMULATED, Source.ANALYTIC):
+            reason = f"{entry.record.source}; rule: a committed record is measured or emulated, the rest is computed"
+        elif at(entry.record.provenance, "commit", "dirty") is True:
+            reason = "commit.dirty=true; rule: the code of a committed record is a commit"
+        elif _processor(entry) != usual:
+            reason = f"processor={_processor(entry)}; rule: the processor of most records in its folder; legal: {usual}"
+        else:
+            reason = changed(entry.record)
+        if reason:
+            reasons[entry.file] = reason
+    return reasons
+
+
+def _processor(entry: StoredRecord) -> str:
+    return text_at(entry.record.provenance, "machine", "processor")
 
 
 def check_records(folder: Path) -> Path:

@@ -8,7 +8,7 @@ tests/unit/runner/test_effects.py varies each key under each executor and compar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from suite.config.locate import TARGET
 from suite.config.optimizer import OWN_KEYS
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.values import Json
+from suite.core.values import Json, leaves
 from suite.runner.keys_read import BOOKKEEPING, CHOICES, DECLARED, OF_ENGINE, RANKS, SBATCH, SRUN, Keys, below, reads
 from suite.schedule.placement import is_split
 from suite.simulate.executor import by_layers
@@ -200,15 +200,6 @@ def keys_of(override: str, groups: Sequence[str], written: Any) -> list[str]:
     if isinstance(written, Mapping) and TARGET not in map(str, written):
         return [leaf for leaf, _ in leaves(written, key)]
     return [key]
-
-
-def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
-    """Every dotted key without keys below it, with its value."""
-    if isinstance(data, Mapping) and data:
-        for key, value in data.items():
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, data
 
 
 def in_typed_keys(text: str, unresolved: Mapping[str, Json]) -> str:

@@ -30,7 +30,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> Done:
     answer = [record(Outcome.OK)]
     monkeypatch.setattr(reproduce, "run", lambda overrides, progress: steps.append(("run", overrides)) or answer)
     monkeypatch.setattr(reproduce, "score_simulator", lambda folder, progress: steps.append(("league", folder)))
-    monkeypatch.setattr("suite.report.write_report", lambda folder: steps.append(("page", folder)) or folder)
+    monkeypatch.setattr("suite.report.write_report", lambda folder, changed: steps.append(("page", folder)) or folder)
     return steps
 
 

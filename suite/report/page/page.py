@@ -11,7 +11,7 @@ import gc
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from suite.core.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
+from suite.core.record import Record
 from suite.core.resources import PACKAGE
 from suite.papers.common import claims, reproduce_commands
 from suite.papers.public import league_file
@@ -37,9 +38,9 @@ _INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")
 _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, changed: Callable[[Record], str] = lambda _: "") -> Path:
     """Read the records in `folder`; write its index.html, records.csv, claims.csv, claims.json and
-    traces/*.perfetto.json.gz.
+    traces/*.perfetto.json.gz. changed: as in suite.report.load.read_store
 
     Returns the page's path. Raises OSError where the folder cannot be written, InvalidRequest where its traces folder
     is a link that leaves it.
@@ -47,15 +48,15 @@ def write_report(folder: Path) -> Path:
     collecting = gc.isenabled()
     gc.disable()  # all records stay alive until the end, and collecting them takes a fifth of the time
     try:
-        return _write(folder)
+        return _write(folder, changed)
     finally:
         if collecting:
             gc.enable()
 
 
-def _write(folder: Path) -> Path:
+def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    store = read_store(folder)
+    store = read_store(folder, changed)
     try:
         league = read_league_section(folder)
     except InvalidRequest as error:  # costs its own section only, like a damaged record

@@ -15,7 +15,7 @@ from typing import Any
 
 from suite.core.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
 from suite.report.claim_text import command
-from suite.report.load import ReportStore
+from suite.report.load import ReportStore, StoredRecord, text_at
 from suite.report.tables import scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, address
 
@@ -35,7 +35,7 @@ class ClaimContext:
 
     Attributes:
         runs: Anchor of a run by the file of its record.
-        machines: Machine of a committed record by its file.
+        machines: Machine and commit of a committed record by its file.
         notes: Note of the metric that answers a claim, by (file, claim).
         decided: Ids of decisions by claim.
         settings: Published settings by group.
@@ -67,8 +67,14 @@ def claim_context(
     for row in decisions:
         for claim in row.claims:
             decided.setdefault(claim, []).append(row.id)
-    machines = {entry.file: entry.machine for entry in store.entries if entry.machine}
+    machines = {entry.file: _origin(entry) for entry in store.entries if entry.machine}
     return ClaimContext(runs, machines, notes, decided, settings or {})
+
+
+def _origin(entry: StoredRecord) -> str:
+    """'epyc-2-cores at 75e0b30e', where the commit is known."""
+    commit = text_at(entry.record.provenance, "commit", "hash")[:8]
+    return f"{entry.machine} at {commit}" if commit else entry.machine
 
 
 def anchor(claim: str) -> str:
@@ -253,6 +259,7 @@ def _why(judged: Judged, context: ClaimContext, decided: Sequence[str] = ()) -> 
         ("The paper asserts", claim.asserts),
         ("Hedge", claim.hedge),
         ("Limits of this check", claim.limits),
+        ("Measured on", context.machines.get(judged.record, "")),
         ("Value", "\n".join(filter(None, (note, judged.note)))),
         *(("Other answer", text) for text in _others(judged)),
         ("Sensitivity", _sensitivity(judged)),

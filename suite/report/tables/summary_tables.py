@@ -55,7 +55,7 @@ def measured(judged: Sequence[Judged], near: claim_tables.ClaimContext) -> list[
 
 
 def _measured_on(item: Judged, near: claim_tables.ClaimContext) -> Cell:
-    """The scope, the stand-in, and the machine of a committed record.
+    """The scope, the stand-in, and the machine and commit of a committed record.
 
     An identity holds for any input, so on a stand-in it counts as published.
     """
@@ -65,7 +65,7 @@ def _measured_on(item: Judged, near: claim_tables.ClaimContext) -> Cell:
     elif item.stand_in:
         lines.append(f"an identity, checked on: {item.stand_in}")
     if machine := near.machines.get(item.record):
-        lines.append(f"recorded on {machine}")
+        lines.append(f"measured on {machine}")
     return Cell(text, detail="\n".join(lines))
 
 

@@ -23,9 +23,9 @@ from suite.config.reference import page, schema
 from suite.config.refusals import every_key, legal_value, refusal
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
+from suite.core.values import leaves
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
-from suite.runner.unread_keys import leaves
 from tests.support.configs import unchecked
 from tests.support.drawn import drawn
 from tests.support.refusals import refused

@@ -169,14 +169,15 @@ def test_measured_claim_shows_scope_and_machine(tmp_path):
     store(tmp_path, make("a"), "a.json")
     committed = tmp_path / "measured" / "h200"
     committed.mkdir(parents=True)
-    (committed / "a.jsonl").write_text(make("b").to_line())
+    commit = {"commit": {"hash": "0123456789abcdef", "dirty": False}}
+    (committed / "a.jsonl").write_text(make("b", provenance=commit).to_line())
     here, there, stand_in = "records/a.json", "measured/h200/a.jsonl#1", {"stand_in": "digits", "scope": Scope.STAND_IN}
     for file, changes, text, details in (
         (here, {}, "as published", []),
         (here, {"stand_in": "a small graph"}, "as published", ["a small graph"]),
         (here, stand_in, "stand-in: digits", []),
-        (there, {}, "as published", ["h200"]),
-        (there, stand_in, "stand-in: digits", ["h200"]),
+        (there, {}, "as published", ["h200 at 01234567"]),
+        (there, stand_in, "stand-in: digits", ["h200 at 01234567"]),
     ):
         judgement = judged(claim("samo.m"), Verdict.REPRODUCED, 10.0, evidence=Evidence.MEASURED)
         judgement = replace(judgement, record=file, **changes)
@@ -184,7 +185,7 @@ def test_measured_claim_shows_scope_and_machine(tmp_path):
         [(_, table)] = summary_tables.measured([judgement], near)
         [row] = table.rows
         assert row[6].text == text
-        assert [name for name in ("a small graph", "digits", "h200") if name in row[6].detail] == details
+        assert [name for name in ("a small graph", "digits", "h200 at 01234567") if name in row[6].detail] == details
 
 
 def test_values_of_several_terms_stand_each_next_to_its_name():

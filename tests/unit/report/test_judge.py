@@ -563,14 +563,12 @@ def test_a_control_that_is_not_reproduced_contradicts_nothing() -> None:
 # Choice among records
 
 
-def test_the_best_source_answers_then_this_machine_then_the_newest() -> None:
+def test_the_best_source_answers_then_the_newest() -> None:
     order = [
         entry([1.0], Source.MEASURED, started="2025-01-02", file="1", evidence="derived"),
         entry([2.0], Source.MEASURED, started="2025-01-01", file="2", evidence="derived", label="b"),
-        entry([3.0], Source.MEASURED, started="2025-06-01", machine="h200", file="3", evidence="derived"),
         entry([4.0], Source.EMULATED, started="2025-07-01", file="4", evidence="derived"),
         entry([5.0], Source.SIMULATED, started="2025-08-01", file="5", evidence="derived"),
-        entry([6.0], Source.SIMULATED, started="2025-09-01", machine="h200", file="6"),
         entry([7.0], Source.ANALYTIC, started="2025-10-01", file="7"),
     ]
     while order:
@@ -580,6 +578,15 @@ def test_the_best_source_answers_then_this_machine_then_the_newest() -> None:
             assert (judged.record, judged.ours) == (best.file, (best.record.metrics["c.x"].values,))
             assert (judged.experiment, judged.command) == ("demo", "suite run experiment=demo")
         order.pop(0)
+
+
+def test_value_of_a_function_in_a_committed_record_never_answers() -> None:
+    """The function may have changed since; a run is measured again in place of being computed."""
+    for source in (Source.MEASURED, Source.SIMULATED):
+        committed = entry([50.0], source, started="2026", machine="h200")
+        assert judge_alone(BASE, committed).verdict is Verdict.NOT_RUN
+        here = entry([40.0], Source.SIMULATED, started="2025", file="here")
+        assert judge_alone(BASE, committed, here).record == "here"
 
 
 def test_a_run_that_did_not_end_well_never_answers() -> None:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite.core.grid import Grid
 from suite.core.op import Op
+from suite.core.record import Record, Source, readers
 from suite.core.trace import FORWARD, Trace
+from suite.regression.committed import changed_settings
 from suite.report import load
-from suite.report.load import Aside
+from suite.report.load import Aside, text_at
+from tests.support.drawn import drawn
 from tests.support.report_records import make, store, store_trace
+
+ROOT = Path(__file__).parents[3]
 
 
 def one_span() -> Trace:
@@ -133,8 +141,61 @@ def test_a_trace_path_that_leaves_the_folder_is_refused(tmp_path, path):
     assert "leaves the store" in loaded.aside[0].reason
 
 
-def test_committed_records_load_whole() -> None:
+def provenance(processor: str = "EPYC", dirty: bool = False) -> dict[str, Any]:
+    return {"machine": {"processor": processor, "cores": 2}, "commit": {"hash": "0123456789ab", "dirty": dirty}}
+
+
+@pytest.mark.parametrize("machine", ["", "epyc-2-cores"])
+@pytest.mark.parametrize(
+    ("fields", "outdated"),
+    [
+        ({}, False),
+        ({"source": Source.EMULATED}, False),
+        ({"source": Source.SIMULATED}, True),
+        ({"source": Source.ANALYTIC}, True),
+        ({"provenance": provenance(dirty=True)}, True),
+        ({"provenance": provenance("Xeon")}, True),
+        ({"config": {"seed": 1}}, True),
+    ],
+)
+def test_outdated_record_is_set_aside_in_a_folder_of_committed_records(tmp_path, machine, fields, outdated):
+    def changed(record: Record) -> str:
+        return "another seed" if record.config.get("seed") else ""
+
+    records = [make(name, provenance=provenance()) for name in "abc"]
+    records[0] = replace(records[0], **fields)
+    if machine:
+        (tmp_path / "measured" / machine).mkdir(parents=True)
+        lines = "".join(record.to_line() for record in records)
+        (tmp_path / "measured" / machine / "demo.jsonl").write_text(lines)
+    else:
+        for record in records:
+            store(tmp_path, record)
+    loaded = load.read_store(tmp_path, changed)
+    left_out = machine != "" and outdated
+    assert [record.label for record in loaded.records] == list("abc"[left_out:])
+    assert [aside.kind for aside in loaded.aside] == [Aside.OUTDATED] * left_out
+
+
+def test_committed_records_are_whole_and_none_is_outdated() -> None:
     """No committed record is set aside, and each trace that one names is committed, too."""
-    store = load.read_store(Path(__file__).parents[3] / "reports")
-    assert any(entry.machine for entry in store.entries)
-    assert [aside for aside in store.aside if aside.name.startswith("measured/")] == []
+    stored = load.read_store(ROOT / "reports")
+    committed = [entry for entry in stored.entries if entry.machine]
+    assert [aside for aside in stored.aside if aside.name.startswith("measured/")] == []
+    named = {entry.trace.file for entry in committed if entry.trace}
+    assert named == {path.relative_to(ROOT / "reports").as_posix() for path in ROOT.glob("reports/measured/*/traces/*")}
+    for entry in committed:
+        made = entry.record.provenance
+        words = f"{made['machine']['processor']} {made['machine']['cores']} cores".lower()
+        assert set(entry.machine.split("-")) <= set(re.findall(r"\w+", words)), entry.file
+        assert text_at(made, "commit", "hash"), entry.file
+        assert made["commit"]["dirty"] is False, entry.file
+
+
+COMMITTED = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("reports/measured/*/*.jsonl"))]
+
+
+@pytest.mark.parametrize("file", drawn(COMMITTED, n=3))
+def test_committed_record_has_the_configuration_of_its_experiment(file: str) -> None:
+    records = [read() for _, read in readers(ROOT / file)]
+    assert {record.label: changed_settings(record) for record in records} == {record.label: "" for record in records}

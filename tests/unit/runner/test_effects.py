@@ -25,11 +25,12 @@ from suite.config.plugins import Plugin
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError
+from suite.core.values import leaves
 from suite.runner.executors.registry import without_ranks
 from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
-from suite.runner.unread_keys import KeyEffects, leaves
+from suite.runner.unread_keys import KeyEffects
 from tests.support.drawn import generator
 
 STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")

@@ -1,0 +1,50 @@
+"""Comparison of committed records with the present configuration of their experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from suite.core.errors import SuiteError
+from suite.core.record import Record
+from suite.core.resources import conf_folder
+from suite.core.values import Json, leaves
+from suite.runner.keys_read import BOOKKEEPING, DECLARED, below, reads
+from suite.runner.runs import Run, expand
+
+# keys that decide no measured number; `searches` decides the predicted memory alone
+_NOT_DECIDING = frozenset((*BOOKKEEPING, *DECLARED, "pruning.searches"))
+
+
+def changed_settings(record: Record) -> str:
+    """The settings of the record that its experiment no longer has; empty if the experiment still has this run.
+
+    A key counts if the run reads it and both sides have it: a key that was added, removed or renamed later is a change
+    of code, not of the configuration.
+    """
+    changes = [_changes(record.config, run) for run in _runs(record.experiment) if run.label == record.label]
+    if not changes:
+        return f"label={record.label}; rule: a run that experiment={record.experiment} has"
+    fewest = min(changes, key=len)
+    return "; ".join(fewest)
+
+
+def _changes(old: Mapping[str, Json], run: Run) -> list[str]:
+    values = dict(leaves(run.settings))
+    read = (reads(run.checked) if run.checked else None) or frozenset(values)
+    return [
+        f"{key}={value}; rule: as in the experiment; legal: {values[key]}"
+        for key, value in leaves(old)
+        if below(key, read) and not below(key, _NOT_DECIDING) and values.get(key, value) != value
+    ]
+
+
+@cache
+def _runs(experiment: str) -> Sequence[Run]:
+    """The runs of an experiment; none without such an experiment."""
+    if experiment not in {path.stem for path in (conf_folder() / "experiment").glob("*.yaml")}:
+        return ()
+    try:
+        return expand([f"experiment={experiment}"])
+    except SuiteError:
+        return ()
