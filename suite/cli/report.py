@@ -23,11 +23,11 @@ def report(arguments: Arguments) -> int:
 
 
 def _evidence(folder: Path, document: str) -> int:
-    """Write the table of verdicts by evidence into a document, or print it."""
+    """Write the tables of verdicts into a document, or print them by evidence."""
     from suite.report.tables import evidence_table
 
-    text = evidence_table.markdown(evidence_table.entries(folder))
-    print(text if document == "-" else evidence_table.fill(Path(document), text))
+    counts = evidence_table.entries(folder)
+    print(evidence_table.markdown(counts) if document == "-" else evidence_table.fill(Path(document), counts))
     return Exit.OK
 
 
@@ -35,7 +35,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evidence",
         metavar="FILE",
-        help="put the verdicts of claims.json by evidence between the markers of this Markdown file; -: print them",
+        help="put the verdicts of claims.json between the markers of this Markdown file; -: print them by evidence",
     )
 
 

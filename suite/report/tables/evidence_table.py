@@ -1,22 +1,22 @@
-"""Markdown tables of verdicts by evidence, one per paper, from the claims.json of a reports folder.
+"""Markdown tables of verdicts, by evidence and by paper, from the claims.json of a reports folder.
 
-Each evidence has its own column; counts of different evidence are never added.
+Each evidence has its own column, or its own row where papers have columns; counts of different evidence are never added.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.report.files import write
-from suite.report.tables.scorecard import NO_EVIDENCE, PAPERS, SIGNS
+from suite.report.tables.scorecard import KINDS, NO_EVIDENCE, PAPERS, SIGNS
 
-BEGIN, END = "<!-- verdicts by evidence: begin -->", "<!-- verdicts by evidence: end -->"
 _VERDICTS = [each.value for each in Verdict]
 _EVIDENCE = [*(each.value for each in Evidence), NO_EVIDENCE]
 
@@ -54,34 +54,54 @@ def entries(folder: Path) -> list[ClaimCount]:
 def markdown(claims: Sequence[ClaimCount]) -> str:
     """A table for all claims and one per paper: a row per verdict, a column per kind of evidence that occurs."""
     run = sum(one.verdict != Verdict.NOT_RUN for one in claims)
-    parts = [f"{run} of {len(claims)} claims have a value in the records of this page.", _table("All papers", claims)]
-    parts += [_table(name, [one for one in claims if one.paper == paper]) for paper, name in PAPERS.items()]
+    parts = [
+        f"{run} of {len(claims)} claims have a value in the records of this page.",
+        _evidence("All papers", claims),
+    ]
+    parts += [_evidence(name, [one for one in claims if one.paper == paper]) for paper, name in PAPERS.items()]
     return "\n\n".join(parts)
 
 
-def _table(name: str, found: Sequence[ClaimCount]) -> str:
+def _evidence(name: str, found: Sequence[ClaimCount]) -> str:
     counts = Counter((one.verdict, one.evidence) for one in found)
     columns = [each for each in _EVIDENCE if any(one.evidence == each for one in found)]
-    signs = {verdict.value: sign for verdict, sign in SIGNS.items()}
-    lines = [f"**{name}, {len(found)} claims**", ""]
-    lines += [f"| verdict | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
-    for verdict in _VERDICTS:
-        row = [counts[verdict, each] for each in columns]
-        if any(row):
-            lines.append(f"| {signs[verdict]} {verdict} | {' | '.join(map(str, row))} |")
-    return "\n".join(lines)
+    rows = {f"{SIGNS[verdict]} {verdict}": [counts[verdict, each] for each in columns] for verdict in Verdict}
+    return f"**{name}, {len(found)} claims**\n\n{_table(columns, rows)}"
 
 
-def fill(document: Path, text: str) -> Path:
-    """Put `text` between the two markers of a Markdown document. Raises InvalidRequest where it lacks them."""
+def by_paper(claims: Sequence[ClaimCount]) -> str:
+    """One table: a row per column of the page's scorecard, a column per paper."""
+    papers = {paper: [one for one in claims if one.paper == paper] for paper in PAPERS}
+    rows = {
+        f"{SIGNS[kind.verdict]} {kind.name}": [
+            sum(one.verdict == kind.verdict and kind.evidence in (None, one.evidence) for one in found)
+            for found in papers.values()
+        ]
+        for kind in KINDS
+    }
+    return _table([*PAPERS.values()], {**rows, "claims": [len(found) for found in papers.values()]})
+
+
+def _table(columns: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:
+    """A Markdown table, without rows of zeros."""
+    lines = [f"| {' | '.join(map(str, (name, *row)))} |" for name, row in rows.items() if any(row)]
+    return "\n".join([f"| verdict | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}", *lines])
+
+
+_TABLES = {"evidence": markdown, "paper": by_paper}
+_MARKED = re.compile(r"(<!-- verdicts by (evidence|paper): begin -->).*?(<!-- verdicts by \2: end -->)", re.DOTALL)
+
+
+def fill(document: Path, claims: Sequence[ClaimCount]) -> Path:
+    """Write the tables between their markers in a Markdown document. Raises InvalidRequest where it has no markers."""
     try:
         now = document.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InvalidRequest(
             f"{document} cannot be read ({type(error).__name__})", rule="a Markdown file", legal="docs/evidence.md"
         ) from error
-    before, begin, rest = now.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise InvalidRequest(f"{document} lacks {BEGIN} or {END}", rule="both, in this order", legal="docs/evidence.md")
-    return write(document.parent, document.name, f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    text, count = _MARKED.subn(lambda found: f"{found[1]}\n\n{_TABLES[found[2]](claims)}\n\n{found[3]}", now)
+    if not count:
+        rule = "<!-- verdicts by evidence: begin -->, or by paper, and the same with end"
+        raise InvalidRequest(f"{document} lacks markers", rule=rule, legal="docs/evidence.md")
+    return write(document.parent, document.name, text)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from suite.artifact import readme
 from suite.cli.report import main
+from suite.cli.reproduce import LEAGUE_SECONDS
 from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
+from suite.core.units import seconds
 from suite.papers.common import claims
 from suite.report.tables import evidence_table
 from suite.report.tables.scorecard import PAPERS
@@ -26,6 +30,14 @@ ROWS = [
     ("axonn", Verdict.NOT_RUN, None),
     ("samo", Verdict.MATCHED, Evidence.SIMULATED),
 ]
+
+
+def begin(name: str) -> str:
+    return f"<!-- verdicts by {name}: begin -->"
+
+
+def end(name: str) -> str:
+    return begin(name).replace("begin", "end")
 
 
 def folder_of(path: Path, rows: Any = ROWS) -> Path:
@@ -52,16 +64,29 @@ def test_verdicts_are_counted_by_evidence_and_not_added_up(tmp_path: Path) -> No
     assert [one.split(",")[0] for one in none] == ["PipeOptim", "Sparsity-aware GNN", "Pipeline schedules"]
 
 
+def test_papers_are_columns_of_one_table(tmp_path: Path) -> None:
+    assert evidence_table.by_paper(evidence_table.entries(folder_of(tmp_path))).splitlines() == [
+        "| verdict | AxoNN | SAMO | PipeOptim | Sparsity-aware GNN | Pipeline schedules |",
+        "|---|---:|---:|---:|---:|---:|",
+        "| ✓ reproduced, measured | 2 | 0 | 0 | 0 | 0 |",
+        "| ✓ reproduced, derived | 1 | 0 | 0 | 0 | 0 |",
+        "| ∼ matched by the model | 0 | 1 | 0 | 0 | 0 |",
+        "| ○ not run | 1 | 0 | 0 | 0 | 0 |",
+        "| claims | 4 | 1 | 0 | 0 | 0 |",
+    ]
+
+
 def test_command_fills_the_document_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = tmp_path / "page.md"
-    document.write_text(f"before\n{evidence_table.BEGIN}\nold\n{evidence_table.END}\nafter\n")
+    document.write_text(f"before\n{begin('evidence')}\nold\n{end('evidence')}\nafter\n{begin('paper')}{end('paper')}")
     arguments = ["--evidence", str(document), f"reports={folder_of(tmp_path)}"]
     assert main(arguments) == Exit.OK
     first = document.read_text(encoding="utf-8")
     assert main(arguments) == Exit.OK
     assert document.read_text(encoding="utf-8") == first
-    assert first.startswith(f"before\n{evidence_table.BEGIN}\n\n4 of 5 claims have a value")
-    assert first.endswith(f"{evidence_table.END}\nafter\n")
+    assert first.startswith(f"before\n{begin('evidence')}\n\n4 of 5 claims have a value")
+    table = evidence_table.by_paper(evidence_table.entries(tmp_path))
+    assert first.endswith(f"{end('evidence')}\nafter\n{begin('paper')}\n\n{table}\n\n{end('paper')}")
     assert "old" not in first
     capsys.readouterr()
     assert main(["--evidence", "-", f"reports={tmp_path}"]) == Exit.OK
@@ -92,23 +117,46 @@ def test_file_that_no_page_wrote_is_refused(tmp_path: Path) -> None:
 def test_document_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     with pytest.raises(InvalidRequest):
-        evidence_table.fill(document, "a table")
+        evidence_table.fill(document, [])
     assert not document.exists()
-    begin, end = evidence_table.BEGIN, evidence_table.END
-    for text in ("no marker", begin, end, f"{end}\n{begin}"):
+    first, last = begin("paper"), end("paper")
+    for text in ("no marker", first, last, f"{last}\n{first}", f"{first}\n{end('evidence')}"):
         document.write_text(text)
         with pytest.raises(InvalidRequest):
-            evidence_table.fill(document, "a table")
+            evidence_table.fill(document, [])
         assert document.read_text() == text
 
 
-def test_committed_document_has_the_tables_of_all_papers() -> None:
+def committed_counts() -> list[evidence_table.ClaimCount]:
+    """The claims behind the tables of docs/evidence.md, table by table, without the table of all papers."""
+    counts = []
     text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
-    _, begin, rest = text.partition(evidence_table.BEGIN)
-    table, end, _ = rest.partition(evidence_table.END)
-    assert begin
-    assert end
-    heads = [line for line in table.splitlines() if line.startswith("**")]
+    for name, table in re.findall(r"^\*\*(.+), \d+ claims\*\*\n\n((?:\|.*\n)+)", text, flags=re.MULTILINE)[1:]:
+        paper = next(paper for paper, title in PAPERS.items() if title == name)
+        (_, *evidence), _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        for verdict, *numbers in rows:
+            for each, number in zip(evidence, numbers, strict=True):
+                counts += [evidence_table.ClaimCount(paper, verdict.partition(" ")[2], each)] * int(number)
+    return counts
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/evidence.md"])
+def test_committed_document_is_as_the_command_writes_it(name: str, tmp_path: Path) -> None:
+    """Both documents show the same verdicts, on every claim of the suite."""
+    counts = committed_counts()
+    assert Counter(one.paper for one in counts) == Counter(claim.paper for claim in claims.load())
+    document = tmp_path / "document.md"
+    document.write_text(text := (ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    assert evidence_table.fill(document, counts).read_text(encoding="utf-8") == text
+
+
+def test_readme_states_the_numbers_of_claims_and_experiments() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     counts = Counter(claim.paper for claim in claims.load())
-    names = {"All papers": counts.total(), **{name: counts[paper] for paper, name in PAPERS.items()}}
-    assert heads == [f"**{name}, {count} claims**" for name, count in names.items()]
+    schedules = counts.pop("schedules")
+    assert f"{counts.total()} published numbers" in text
+    assert f"{schedules} statements" in text
+    total, experiments = readme.scale_seconds("laptop")
+    expected = seconds(total + LEAGUE_SECONDS)
+    assert f"{experiments} experiments at scale laptop, about {expected}" in text
+    assert {int(count) for count in re.findall(r"\[\d+/(\d+)\]", text)} == {experiments}
