@@ -116,10 +116,6 @@ class Record:
 
         return json.dumps(plain(asdict(self)), indent=indent, sort_keys=True, allow_nan=False)
 
-    def to_line(self) -> str:
-        """The record as one line of a file of committed records: a changed record changes one line of a diff."""
-        return self.to_json(indent=None) + "\n"
-
     @classmethod
     def from_json(cls, text: str) -> Record:
         """Parse a record. Raises OtherSchema for another schema version, DamagedRecord for any other invalid text."""

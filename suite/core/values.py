@@ -14,7 +14,7 @@ Exact: TypeAlias = int | float | Fraction  # a number that formulas take as a fr
 _WIDTH = 100  # characters
 
 
-def leaves(data: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+def leaves(data: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every dotted key without keys below it, with its value."""
     if isinstance(data, Mapping) and data:
         for key, value in data.items():

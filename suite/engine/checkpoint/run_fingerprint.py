@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
+from suite.core.values import leaves
 from suite.engine.checkpoint.storage import Fingerprint
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.ties import as_pairs
@@ -56,7 +57,7 @@ def fingerprint_of(state: TrainState) -> Fingerprint:
 
 def check_equal(name: str, saved: Fingerprint, current: Fingerprint) -> None:
     """Raises InvalidRequest for the first setting in which checkpoint `name` differs from the current run."""
-    saved_values, current_values = _flatten(saved), _flatten(current)
+    saved_values, current_values = dict(leaves(saved)), dict(leaves(current))
     for key in dict.fromkeys((*saved_values, *current_values)):
         if saved_values.get(key) != current_values.get(key):
             argument = _argument_name(key)
@@ -86,14 +87,3 @@ def to_plain_data(value: Any) -> Any:
         return f"{value.__module__}.{value.__qualname__}"
     names = [field.name for field in fields(value)] if is_dataclass(value) else sorted(attributes(value))
     return {"_target_": to_plain_data(type(value)), **{name: to_plain_data(getattr(value, name)) for name in names}}
-
-
-def _flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """Nested plain data by dotted paths."""
-    if not isinstance(data, Mapping):
-        return {path: data}
-    return {
-        key: leaf
-        for name, element in data.items()
-        for key, leaf in _flatten(element, f"{path}.{name}".strip(".")).items()
-    }

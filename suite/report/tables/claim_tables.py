@@ -73,8 +73,7 @@ def claim_context(
 
 def _origin(entry: StoredRecord) -> str:
     """'epyc-2-cores at 75e0b30e', where the commit is known."""
-    commit = text_at(entry.record.provenance, "commit", "hash")[:8]
-    return f"{entry.machine} at {commit}" if commit else entry.machine
+    return " at ".join(filter(None, (entry.machine, text_at(entry.record.provenance, "commit", "hash")[:8])))
 
 
 def anchor(claim: str) -> str:

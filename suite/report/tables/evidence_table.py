@@ -1,6 +1,6 @@
 """Markdown tables of verdicts, by evidence and by paper, from the claims.json of a reports folder.
 
-Each evidence has its own column, or its own row where papers have columns; counts of different evidence are never added.
+Counts of different evidence stand in different columns or rows and are never added.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ def entries(folder: Path) -> list[ClaimCount]:
 def markdown(claims: Sequence[ClaimCount]) -> str:
     """A table for all claims and one per paper: a row per verdict, a column per kind of evidence that occurs."""
     run = sum(one.verdict != Verdict.NOT_RUN for one in claims)
-    parts = [
-        f"{run} of {len(claims)} claims have a value in the records of this page.",
-        _evidence("All papers", claims),
-    ]
+    parts = [f"{run} of {len(claims)} claims have a value in the records of this page."]
+    parts += [_evidence("All papers", claims)]
     parts += [_evidence(name, [one for one in claims if one.paper == paper]) for paper, name in PAPERS.items()]
     return "\n\n".join(parts)
 
@@ -71,15 +69,12 @@ def _evidence(name: str, found: Sequence[ClaimCount]) -> str:
 
 def by_paper(claims: Sequence[ClaimCount]) -> str:
     """One table: a row per column of the page's scorecard, a column per paper."""
-    papers = {paper: [one for one in claims if one.paper == paper] for paper in PAPERS}
+    papers = [[one for one in claims if one.paper == paper] for paper in PAPERS]
     rows = {
-        f"{SIGNS[kind.verdict]} {kind.name}": [
-            sum(one.verdict == kind.verdict and kind.evidence in (None, one.evidence) for one in found)
-            for found in papers.values()
-        ]
+        f"{SIGNS[kind.verdict]} {kind.name}": [sum(kind.holds(*one[1:]) for one in found) for found in papers]
         for kind in KINDS
     }
-    return _table([*PAPERS.values()], {**rows, "claims": [len(found) for found in papers.values()]})
+    return _table([*PAPERS.values()], {**rows, "claims": [*map(len, papers)]})
 
 
 def _table(columns: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:

@@ -64,8 +64,8 @@ class VerdictColumn:
     def name(self) -> str:
         return f"{self.verdict}, {self.evidence}" if self.evidence else self.verdict.value
 
-    def holds(self, judged: Judged) -> bool:
-        return judged.verdict is self.verdict and self.evidence in (None, judged.evidence)
+    def holds(self, verdict: str, evidence: str | None) -> bool:
+        return verdict == self.verdict and self.evidence in (None, evidence)
 
 
 KINDS = tuple(
@@ -187,7 +187,7 @@ def scores(judged: Sequence[Judged]) -> list[Score]:
 
 def counts(judged: Sequence[Judged], kinds: Sequence[VerdictColumn] = KINDS) -> tuple[Count, ...]:
     """Number of these claims in each column."""
-    return tuple(Count(kind, sum(map(kind.holds, judged))) for kind in kinds)
+    return tuple(Count(kind, sum(kind.holds(one.verdict, one.evidence) for one in judged)) for kind in kinds)
 
 
 def _score(

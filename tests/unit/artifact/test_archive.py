@@ -55,7 +55,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (folder / "records" / "rubbish.json").write_text(f"{SECRET}")
     other = folder / "measured" / "elsewhere"
     other.mkdir(parents=True)
-    (other / "demo.jsonl").write_text(record("c").to_line())
+    (other / "demo.jsonl").write_text(record("c").to_json(None))
     span = Span(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
     content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
     with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as trace:

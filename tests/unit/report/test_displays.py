@@ -170,7 +170,7 @@ def test_measured_claim_shows_scope_and_machine(tmp_path):
     committed = tmp_path / "measured" / "h200"
     committed.mkdir(parents=True)
     commit = {"commit": {"hash": "0123456789abcdef", "dirty": False}}
-    (committed / "a.jsonl").write_text(make("b", provenance=commit).to_line())
+    (committed / "a.jsonl").write_text(make("b", provenance=commit).to_json(None))
     here, there, stand_in = "records/a.json", "measured/h200/a.jsonl#1", {"stand_in": "digits", "scope": Scope.STAND_IN}
     for file, changes, text, details in (
         (here, {}, "as published", []),

@@ -63,7 +63,9 @@ def test_damaged_and_other_schema_are_told_apart(tmp_path):
 def test_records_of_other_machines_name_their_machine(tmp_path):
     folder = tmp_path / "measured" / "large"
     name = store_trace(folder, "a", one_span(), Grid())
-    (folder / "demo.jsonl").write_text(make("a", trace=name).to_line() + "\n" + make("b").to_line() + "{cut\n")
+    (folder / "demo.jsonl").write_text(
+        make("a", trace=name).to_json(None) + "\n\n" + make("b").to_json(None) + "\n{cut\n"
+    )
     store(tmp_path, make("a"))
     loaded = load.read_store(tmp_path)
     entries = loaded.entries
@@ -166,7 +168,7 @@ def test_outdated_record_is_set_aside_in_a_folder_of_committed_records(tmp_path,
     records[0] = replace(records[0], **fields)
     if machine:
         (tmp_path / "measured" / machine).mkdir(parents=True)
-        lines = "".join(record.to_line() for record in records)
+        lines = "\n".join(record.to_json(None) for record in records)
         (tmp_path / "measured" / machine / "demo.jsonl").write_text(lines)
     else:
         for record in records:
