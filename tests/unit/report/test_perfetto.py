@@ -152,7 +152,7 @@ def test_rounding_breaks_no_nesting() -> None:
 
 def test_committed_traces_nest() -> None:
     stored = [entry.trace for entry in read_store(ROOT / "reports").entries if entry.machine and entry.trace]
-    assert len(stored) > 10
+    assert stored
     for trace in stored:
         assert not faults(events(trace.spans, trace.grid)), trace.file
 
