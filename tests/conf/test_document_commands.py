@@ -1,4 +1,4 @@
-"""Commands printed in README.md and docs/: each runs as printed, or is checked up to the start of ranks.
+"""Commands printed in documents: each parses and composes, and runs as printed or is checked up to the start of ranks.
 
 Commands without ranks run in this process; an ordinary run draws a few. Short commands with ranks run as printed behind
 the `exhaustive` mark. Training commands are also composed and checked by the parent, so that a renamed key fails here.
@@ -13,12 +13,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from suite.cli import main as console
 from suite.cli.main import main
+from suite.config.compose import resolve
+from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
 from suite.runner.runs import expand
 from tests.support.drawn import drawn
@@ -103,8 +107,96 @@ def test_parent_accepts_every_run_of_the_command(command: str) -> None:
             assert run.refusal is None, (job, run.refusal)
 
 
-def test_make_targets_exist() -> None:
-    targets = {command.split()[1] for command in commands() if command.startswith("make ")}
-    assert len(targets) > 5
-    done = subprocess.run(["make", "-n", *sorted(targets)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+# -- every command of every document, parsed and composed ------------------------------------------------------------
+
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "reports/README.md")),
+    *(path for name in ("docs/**/*.md", "conf/*/README.md", "suite/papers/*/README.md") for path in ROOT.glob(name)),
+    *ROOT.glob("examples/*.py"),
+]
+# A word in capitals stands for what the reader has: a value of an override composes as it is printed, an override by
+# itself and a file of overrides (@FILE) are left out. Own code (mine/) and an own site file are made by other tests
+# (tests/distributed/test_document_examples.py, tests/slurm), so a command that names them is parsed only.
+LEFT_OUT = re.compile(r"@|[A-Z]+=")
+OWN = re.compile(r"launch\.python_path=\[mine\]|launch=mysite")
+ADDED = {"check": ["executor=check"]}  # overrides that a command adds
+
+
+def printed(path: Path) -> Iterator[str]:
+    """The commands of a document: lines of blocks, and inline code."""
+    text = path.read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, flags=re.M | re.S))
+    lines = [*re.findall(r"^ {4,}\S.*$", text, flags=re.M), *blocks.splitlines(), *re.findall(r"`([^`\n]+)`", text)]
+    for line in lines:
+        if match := re.match(r"(?:\$ )?((?:suite|make|python -m [\w.]+)(?: .*|$))", line.strip()):
+            yield match[1]
+
+
+def suite_commands(command: str) -> Iterator[list[str]]:
+    """The words after `suite` of a command; those of the commands that make prints for a command of make.
+
+    Another module than `suite` must be executable.
+    """
+    name, *words = shlex.split(command, comments=True)
+    if name == "suite":
+        yield words
+    elif name == "python":
+        module = words[1]
+        spec = find_spec(module)
+        assert spec, module
+        assert not spec.submodule_search_locations or find_spec(f"{module}.__main__"), module
+        if module == "suite":
+            yield words[2:]
+    else:
+        dry = [name, "-n", "INSTALL=no", *words]
+        done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        yield from map(shlex.split, re.findall(r" -m suite (.*)$", done.stdout, flags=re.M))
+
+
+def check_composes(words: list[str]) -> None:
+    """Raises InvalidRequest unless the command line takes the words, and the overrides among them compose."""
+    if not words or words[0] == "--help" or words[0].isupper():  # the overview, or any command
+        return
+    command = console.command(words[0])
+    if len(words) == 1 or "--help" in words:  # the name of a subcommand
+        return
+    arguments = command.read(words[1:])
+    if not command.config or OWN.search(" ".join(words)):
+        return
+    own_keys = set() if words[0] == "reproduce" else set(command.keys)  # reproduce takes the keys of runs alone
+    overrides = [word for word in arguments.words if word.partition("=")[0] not in own_keys]
+    for job in jobs(["suite", words[0], *(word for word in overrides if not LEFT_OUT.match(word))]):
+        resolve([*ADDED.get(words[0], ()), *job])
+
+
+def fault(command: str) -> str:
+    """Why a command would be refused; empty if it parses and composes."""
+    try:
+        for words in suite_commands(command):
+            check_composes(words)
+    except (SuiteError, AssertionError) as error:
+        return str(error) or "refused"
+    return ""
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_of_a_document_parse_and_compose(path: Path) -> None:
+    faults = {command: fault(command) for command in printed(path)}
+    assert faults == dict.fromkeys(faults, "")
+
+
+def test_commands_are_found_in_blocks_and_in_inline_code(tmp_path: Path) -> None:
+    document = tmp_path / "a.md"
+    lines = ["    suite run a=1  # why", "    not suite run", "```", "$ make test", "```", "Type `python -m suite`."]
+    document.write_text("\n".join(["text", *lines]))
+    assert list(printed(document)) == ["suite run a=1  # why", "make test", "python -m suite"]
+    assert len({command for path in DOCUMENTS for command in printed(path)}) > 100
+
+
+WRONG = ("run sede=1", "rnu", "report record=a", "run model=gpt", "sweep seed=1,2 model=gpt_tiny,gpt")
+
+
+@pytest.mark.parametrize("command", ["make tset", "python -m suite.report", *(f"suite {words}" for words in WRONG)])
+def test_wrong_command_is_noticed(command: str) -> None:
+    assert fault(command)
