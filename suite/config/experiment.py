@@ -196,4 +196,4 @@ class Scale(Settings):
     reproduce: list[Any]
     """Experiments with their overrides, in order."""
     league: bool = False
-    """Whether the simulator is scored on public measurements before the page is written (about a minute)."""
+    """Whether the simulator is scored on public measurements before the page is written."""

@@ -77,7 +77,9 @@ def test_scores_are_for_the_page_of_the_folder(
     monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: cells)
     progress = Progress(reproduce.LEAGUE_SECONDS)
     reproduce.score_simulator(tmp_path, progress)
-    assert read_league(tmp_path) is not None
+    league = read_league(tmp_path)
+    assert league is not None
+    assert league.ranges == (), "suite league makes them"
     assert progress.remaining == 0.0
     monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: ())
     reproduce.score_simulator(tmp_path, progress)

@@ -109,8 +109,13 @@ def _mean_size(errors: Mapping[str, float], members: Sequence[PublicCell]) -> fl
     return fmean(abs(errors.get(cell.id, REFUSED)) for cell in members)
 
 
-def make_league(cells: Sequence[PublicCell]) -> League:
-    """Score the cells of a file."""
+def make_league(cells: Sequence[PublicCell], *, varied: bool = True) -> League:
+    """Score the cells of a file.
+
+    Args:
+        cells: The cells.
+        varied: Whether unknown settings and fitted constants are varied too, which takes twice as long as all else.
+    """
     fitted = constants()
     left_out = frozenset(one.cell for one in fitted)
     found = answers(cells, shares(fitted))
@@ -141,7 +146,7 @@ def make_league(cells: Sequence[PublicCell]) -> League:
         )
         for group in total.groups
     )
-    ranges = answer_ranges(found, shares(fitted))
+    ranges = answer_ranges(found, shares(fitted)) if varied else {}
     return League(
         total,
         blind_score(),
@@ -150,7 +155,7 @@ def make_league(cells: Sequence[PublicCell]) -> League:
         {name: fmean(means.values()) for name, means in null_means.items()},
         groups,
         fitted,
-        constant_spreads(cells, fitted),
+        constant_spreads(cells, fitted) if varied else (),
         sweep_choices(found),
         found,
         ranges,

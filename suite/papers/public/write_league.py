@@ -63,14 +63,16 @@ def scorable_cells(path: Path) -> tuple[PublicCell, ...]:
     return cells
 
 
-def score_cells(cells: Sequence[PublicCell], folder: Path) -> League:
+def score_cells(cells: Sequence[PublicCell], folder: Path, *, varied: bool = True) -> League:
     """Score cells, and write league.json and league.csv to `folder`. All public cells take about a minute on two cores.
+
+    Without `varied`, the files have no ranges over unknown settings and no spreads of fitted constants.
 
     Raises:
         OSError: A file cannot be written.
         InvalidRequest: A file would lie outside `folder`.
     """
-    league = make_league(cells)
+    league = make_league(cells, varied=varied)
     write_answers(league.answers, folder, league.ranges)
     league_content(league).write(folder)
     return league
