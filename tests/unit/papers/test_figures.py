@@ -284,7 +284,7 @@ LONG = {
     "name",
     [
         *drawn([name for name in FIGURES if name not in LONG], n=2),
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in LONG),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in sorted(LONG)),
     ],
 )
 def test_points_are_marked_as_the_judge_calls_their_claims(name: str) -> None:
