@@ -6,10 +6,14 @@ Hypothesis has no deadline, because its default of 200 ms of wall time can pass 
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from suite.runner.launch.signals import ENDING_SIGNALS
 
 settings.register_profile("shared cores", deadline=None)
 settings.load_profile("shared cores")
@@ -28,6 +32,17 @@ def _plugin_folders() -> None:
     from suite.config.locate import search
 
     search([Path(__file__).parents[1], Path(__file__).parent / "plugins"])
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """Handlers as in a new process, also under nohup; after the test they are as before."""
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

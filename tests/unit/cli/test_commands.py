@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.__main__ import end
 from suite.cli.main import MODULES, command, main
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest
@@ -47,7 +48,7 @@ def test_overview_fits_one_screen_and_lists_each_command(capsys: pytest.CaptureF
 
 def test_console_script_is_the_module() -> None:
     (script,) = entry_points(group="console_scripts", name="suite")
-    assert script.load() is main
+    assert script.load() is end
 
 
 def test_first_word_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:

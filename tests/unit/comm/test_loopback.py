@@ -156,6 +156,7 @@ def test_threads_end_before_a_deadline_is_raised() -> None:
     assert sorted(ended) == [0, 1]
 
 
+@pytest.mark.usefixtures("own_signals")
 def test_threads_end_before_an_interrupt_is_raised() -> None:
     """A thread that is in torch when the interpreter ends aborts the process."""
     ended: list[int] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.runner.launch.signals import ENDING_SIGNALS, Interrupted, ending_ranks, run_program
+from suite.runner.launch.signals import Interrupted, ending_ranks, run_program
 from tests.support.drawn import drawn
 from tests.support.waiting import patience, wait_until
 
@@ -59,13 +59,11 @@ def test_signal_ends_a_command_after_its_clean_up(number: signal.Signals) -> Non
     assert process.stderr == f"interrupted by {number.name}; run the same command again to continue\n"
 
 
+@pytest.mark.usefixtures("own_signals")
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_interrupt_that_a_library_replaces_or_swallows_ends_the_command(swallowed: bool) -> None:
-    before = [signal.getsignal(number) for number in ENDING_SIGNALS]
     with pytest.raises(Interrupted), ending_ranks():
         call_library(swallowed)
-    for number, handler in zip(ENDING_SIGNALS, before, strict=True):
-        signal.signal(number, handler)
 
 
 def call_library(swallowed: bool) -> None:
@@ -76,6 +74,7 @@ def call_library(swallowed: bool) -> None:
             raise ValueError("of a library") from error
 
 
+@pytest.mark.usefixtures("own_signals")
 def test_two_signals_at_once_print_one_line() -> None:
     work = "import signal as s, os; s.pthread_sigmask(s.SIG_BLOCK, [2, 15]); os.kill(os.getpid(), 2)"
     work += "; os.kill(os.getpid(), 15); s.pthread_sigmask(s.SIG_UNBLOCK, [2, 15])"
