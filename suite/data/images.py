@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import DataSource
 from suite.data.epochs import places
-from suite.data.graphs.reading import located, text_of
+from suite.data.reading import located, text_of
 
 Bytes = NDArray[np.uint8]
 Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], classes [batch]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.data.graphs.reading import located, text_of
+from suite.data.reading import located, text_of
 from suite.data.text_classification import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
 
 LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import DataSource
-from suite.data.graphs.reading import located
+from suite.data.reading import located
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.protocols import DataSource
 from suite.data.epochs import order, places
-from suite.data.graphs.reading import located, text_of
+from suite.data.reading import located, text_of
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 Tokens = NDArray[np.int64]

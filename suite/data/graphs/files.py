@@ -22,8 +22,8 @@ from scipy import io, sparse
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, file_provenance, table
 from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, draw_attributes
+from suite.data.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, file_provenance, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids

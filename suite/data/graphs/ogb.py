@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import (
+from suite.data.reading import (
     COLUMN,
     COUNT,
     PAIRS,

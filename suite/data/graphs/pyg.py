@@ -16,7 +16,8 @@ from scipy import sparse
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.reading import (
+from suite.data.graphs.safe_pickle import read
+from suite.data.reading import (
     COLUMN,
     REAL,
     TABLE,
@@ -28,7 +29,6 @@ from suite.data.graphs.reading import (
     mask_of,
     table,
 )
-from suite.data.graphs.safe_pickle import read
 
 PLANETOID = ("cora", "citeseer", "pubmed")
 VALIDATION = 500  # vertices after the training vertices (Yang, Cohen, Salakhutdinov, ICML 2016, section 5.1)
