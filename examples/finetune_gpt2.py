@@ -40,7 +40,7 @@ def batch_of(step):
     return {"input_ids": rows[:, :-1].contiguous()}, rows[:, 1:].contiguous()
 
 
-def main(steps=60, dtype=torch.float32, grid=GRID):
+def main(steps=60, dtype=torch.float32, grid=GRID, make_model=make_model):
     model = make_model().to(dtype)
     with Engine(
         model, loss=loss_of, optimizer=make_optimizer, microbatch=4, grid=grid, input_names=["input_ids"]

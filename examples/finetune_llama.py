@@ -1,22 +1,12 @@
-"""Train a Llama of Hugging Face (small, of random weights) on two stages.
+"""Train a Llama of Hugging Face (small, of random weights) on two stages, with data and loop of finetune_gpt2.py.
 
-LlamaForCausalLM compares sizes in an `if` where it makes a causal mask, which a symbolic trace cannot follow. An
-attention function under a name of its own makes no mask: `is_causal` of PyTorch's attention is the same. The cosines
-and sines of the rotary positions are a tuple, which travels from stage to stage with the hidden state.
+The cosines and sines of the rotary positions are a tuple, which travels from stage to stage with the hidden state.
 """
 
-import inspect
-
+import finetune_gpt2
 import torch
-from torch.nn.functional import cross_entropy
-from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-from suite import Engine, Grid
-
-LENGTH, BATCH, GRID = 32, 8, Grid(inter=2)
-TEXT = torch.tensor(list(inspect.getsource(inspect).encode()))
-AttentionInterface.register("causal_sdpa", sdpa_attention_forward)
+from finetune_gpt2 import GRID, LENGTH
+from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def make_model(attention="causal_sdpa"):
@@ -27,31 +17,8 @@ def make_model(attention="causal_sdpa"):
     return LlamaForCausalLM(LlamaConfig(**sizes, use_cache=False, attn_implementation=attention))
 
 
-def make_optimizer(model):
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
-
-
-def loss_of(output, targets):
-    return cross_entropy(output.logits.flatten(0, 1), targets.flatten())
-
-
-def batch_of(step):
-    starts = torch.randint(len(TEXT) - LENGTH - 1, (BATCH,), generator=torch.Generator().manual_seed(step))
-    rows = torch.stack([TEXT[start : start + LENGTH + 1] for start in starts])
-    return {"input_ids": rows[:, :-1].contiguous()}, rows[:, 1:].contiguous()
-
-
 def main(steps=60, dtype=torch.float32, grid=GRID):
-    model = make_model().to(dtype)
-    with Engine(
-        model, loss=loss_of, optimizer=make_optimizer, microbatch=4, grid=grid, input_names=["input_ids"]
-    ) as engine:
-        losses = engine.fit(map(batch_of, range(steps)))
-        text = torch.tensor([list(b"def get")])
-        for _ in range(20):
-            logits = engine.predict({"input_ids": text[:, -LENGTH:]}).logits
-            text = torch.cat([text, logits[:, -1].argmax(-1, keepdim=True)], dim=1)
-    return losses, bytes(text[0].tolist()), model
+    return finetune_gpt2.main(steps, dtype, grid, make_model)
 
 
 if __name__ == "__main__":

@@ -122,10 +122,10 @@ def test_image_classifier_equals_plain_pytorch(dtype: torch.dtype, grid: Grid) -
 )
 def test_model_of_hugging_face_equals_plain_pytorch(name: str, dtype: torch.dtype, grid: Grid) -> None:
     pytest.importorskip("transformers")
-    script = example(name)
+    script, gpt2 = example(name), example("finetune_gpt2")
     model = script.make_model("sdpa").to(dtype)  # with the mask that Hugging Face makes
-    batches = map(script.batch_of, range(STEPS))
-    expected = plain_losses(model, script.loss_of, batches, script.make_optimizer(model))
+    batches = map(gpt2.batch_of, range(STEPS))
+    expected = plain_losses(model, gpt2.loss_of, batches, gpt2.make_optimizer(model))
     losses, _, trained = script.main(STEPS, dtype, grid)
     assert losses == pytest.approx(expected, rel=TOLERANCE[dtype])
     if name == "finetune_gpt2":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -20,5 +21,7 @@ def load_script(path: Path) -> ModuleType:
 
 
 def example(name: str) -> ModuleType:
-    """The script examples/`name`.py as a new module."""
-    return load_script(ROOT / "examples" / f"{name}.py")
+    """The script examples/`name`.py as a new module. It imports other examples as it does on a command line."""
+    if str(folder := ROOT / "examples") not in sys.path:
+        sys.path.append(str(folder))
+    return load_script(folder / f"{name}.py")
