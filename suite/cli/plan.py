@@ -92,8 +92,9 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
         if not arguments.value(key, ""):
             raise InvalidRequest(f"suite plan without {key}=", rule=f"{key} is required", legal=f"{key}={example}")
     devices = whole(arguments, "devices", int(REQUIRED["devices"]))
-    names = (arguments.value(key, default) for key, default in (("model", ""), ("machine", ""), (FOLDERS, "[]")))
-    model, machine = described(*names)
+    model, machine = described(
+        arguments.value("model", ""), arguments.value("machine", ""), arguments.value(FOLDERS, "[]")
+    )
     model = replace(model, sequence=whole(arguments, "sequence", model.sequence))
     batch = whole(arguments, "batch", default_batch(model.sequence, devices))
     base = one_device(model, machine, arguments.value("generation", GENERATION), batch)

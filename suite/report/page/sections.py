@@ -115,7 +115,7 @@ def plan(
         if row.batch_time_n or not (row.source == Source.SIMULATED or figure_panels.read(entry.record))
     ]
     has_runs = any(row.source != Source.ANALYTIC for row in ran)
-    best = expectations.quickest([entry for entry in entries if entry.file in {row.file for row in ran}])
+    best = expectations.quickest(entries)
     systems_table = record_tables.systems(ran, reference, runs, best.file if best else "")
     tables = (systems_table, record_tables.memory(entries, runs)) if has_runs else ()
     # panels of a published figure appear in the section of its paper
