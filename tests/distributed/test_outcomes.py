@@ -50,10 +50,7 @@ FAULTS = [
     ("raise", Outcome.FAILED, RAISED, ["grid.inter=2", "comm.transport=gloo"]),
     ("kill", Outcome.LOST_RANK, "rank 1 ended without a message", ["grid.data=2"]),  # in a reduction
     ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.launcher=torchrun"]),  # over gloo
-    (
-        *("hang", Outcome.TIMEOUT, "train_batch"),
-        ["grid.inter=2", "measure.deadline=3", "launch.heartbeat_interval=0.5"],
-    ),
+    ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "launch.heartbeat_interval=0.5"]),
     ("stop", Outcome.TIMEOUT, "sent no heartbeat for", ["grid.inter=2", "launch.heartbeat_interval=1"]),
     ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
     ("diverge", Outcome.DIVERGED, "nan", []),
@@ -62,6 +59,7 @@ FAULTS = [
     ("close", Outcome.FAILED, "did not close", []),
     ("close", Outcome.FAILED, "did not close", ["grid.inter=2"]),
 ]
+LIMITS = {"hang": ("measure.deadline", 5), "stop": ("launch.heartbeat_timeout", 6)}  # seconds of an idle machine
 SAMPLES = {"missing": 0, "diverge": 2, "close": 2}  # times of batches that are kept; a batch that diverged was timed
 
 
@@ -69,8 +67,8 @@ SAMPLES = {"missing": 0, "diverge": 2, "close": 2}  # times of batches that are 
 def test_fault_is_recorded_as_outcome(
     tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]
 ) -> None:
-    timeout = f"launch.heartbeat_timeout={6 * slowness():.0f}"  # a busy machine keeps a rank from its heartbeat
-    (record,) = run([*SHORT, *faulty(fault), f"reports={tmp_path}", *more, *([timeout] if fault == "stop" else [])])
+    limits = [f"{key}={seconds * slowness():.0f}" for key, seconds in [LIMITS[fault]]] if fault in LIMITS else []
+    (record,) = run([*SHORT, *faulty(fault), f"reports={tmp_path}", *more, *limits])
     assert record.outcome is outcome, record.reason
     assert words in record.reason
     if fault == "hang":

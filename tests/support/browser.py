@@ -173,11 +173,11 @@ class Tab:
         self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
         self.do("Input.insertText", text=text)
 
-    def type_keys(self, text: str) -> None:
-        """Key by key, into whatever has the focus: a menu jumps to the entry that starts so."""
-        for letter in text:
-            self.do("Input.dispatchKeyEvent", type="keyDown", key=letter, text=letter)
-            self.do("Input.dispatchKeyEvent", type="keyUp", key=letter)
+    def choose(self, selector: str, text: str) -> None:
+        """Choose the entry of a menu that reads so."""
+        menu = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{menu}.value = [...{menu}.options].find((item) => item.text === {json.dumps(text)}).value")
+        self.evaluate(f"{menu}.dispatchEvent(new Event('input', {{bubbles: true}}))")
 
     def until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""
