@@ -33,7 +33,7 @@ class Launch(Settings):
     """Bytes of address space per rank; null: no limit."""
     deadline: Duration = 120
     """Seconds to start and to build the system."""
-    grace: Annotated[Duration, Field(examples=[5])] = 5
+    grace: Annotated[Duration, Field(examples=[20])] = 20
     """Seconds from the request to stop until a rank is killed."""
     heartbeat_interval: Annotated[Duration, Field(examples=[5])] = 5
     """Seconds between two heartbeats of a rank."""

@@ -36,6 +36,7 @@ _SCHEDULER_KEYS = (
     "account",
     "qos",
     "array_parallelism",
+    "grace",
     "heartbeat_interval",
     "heartbeat_timeout",
     "memory_check",
