@@ -11,9 +11,10 @@ from suite.core.resources import conf_folder
 from suite.core.values import Json, leaves
 from suite.runner.keys_read import BOOKKEEPING, DECLARED, below, reads
 from suite.runner.runs import Run, expand
+from suite.runner.store import SCHEDULER_KEYS
 
 # keys that decide no measured number; `searches` decides the predicted memory alone
-_NOT_DECIDING = frozenset((*BOOKKEEPING, *DECLARED, "pruning.searches"))
+_NOT_DECIDING = frozenset((*BOOKKEEPING, *DECLARED, *(f"launch.{key}" for key in SCHEDULER_KEYS), "pruning.searches"))
 
 
 def changed_settings(record: Record) -> str:

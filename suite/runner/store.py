@@ -25,9 +25,10 @@ from suite.core.values import Json
 if TYPE_CHECKING:
     from suite.runner.provenance import Circumstances
 
-# keys without influence on the numbers of a measurement: folders, lists of experiments, and requests to a scheduler
+# keys without influence on the numbers of a measurement: folders, lists of experiments, requests to a scheduler, and
+# how long a parent waits for ranks
 _NOT_DECIDING = ("reports", "hydra", "scale", "checkpoint", "rerun", "on_error")
-_SCHEDULER_KEYS = (
+SCHEDULER_KEYS = (
     "submit",
     "scheduler",
     "dry_run",
@@ -58,7 +59,7 @@ def deciding_keys(config: Mapping[str, Json]) -> dict[str, Json]:
         # ranks do not read how their system is simulated
         deciding["system"] = {name: value for name, value in system.items() if name != "simulation"}
     if isinstance(launch, Mapping):
-        deciding["launch"] = {name: value for name, value in launch.items() if name not in _SCHEDULER_KEYS}
+        deciding["launch"] = {name: value for name, value in launch.items() if name not in SCHEDULER_KEYS}
     return deciding
 
 
