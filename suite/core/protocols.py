@@ -215,7 +215,7 @@ class Transport(Protocol):
     Attributes:
         any_order: Whether values may be received in any order. If not, every stage runs its ops in the checker's order,
             and the record has order=static.
-        turns: Whether all ranks are coroutines of one thread, so that no rank may block (suite.comm.p2p.coroutine).
+        turns: Whether the ranks share one process and take turns, so that none may poll (suite.comm.p2p.threads).
         polls: Whether a collective can be polled. If not, `wait` blocks without a time limit.
         threaded: Whether threads of this process move messages. A rank that waits leaves its core to them.
     """
@@ -245,6 +245,10 @@ class Transport(Protocol):
 
     def progress(self) -> None:
         """Advance pending messages. A rank that waits for anything else calls it repeatedly."""
+
+    def complete(self, handle: Handle, timeout: float | None) -> bool:
+        """Where ranks take turns: let the others run until `handle` is done. False where a limited wait cannot end."""
+        return handle.done()  # ranks that are processes run anyway
 
     def close(self) -> None:
         """Wait for all sends to complete and cancel posted receives."""

@@ -95,16 +95,21 @@ class EngineArguments:
 
 def by_name(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
     """A constructor that refuses an unknown argument with the nearest name."""
-    names = [*inspect.signature(init).parameters][1:]
 
     @wraps(init)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
-        for name in kwargs:
-            if name not in names:
-                raise UnknownName("argument of Engine", name, names)
+        check_names(init, kwargs)
         init(*args, **kwargs)
 
     return checked
+
+
+def check_names(init: Callable[..., None], names: Iterable[str]) -> None:
+    """Raises UnknownName for a name that is no argument of the constructor `init` of Engine."""
+    known = [*inspect.signature(init).parameters][1:]
+    for name in names:
+        if name not in known:
+            raise UnknownName("argument of Engine", name, known)
 
 
 def check(args: EngineArguments) -> ModelParts:

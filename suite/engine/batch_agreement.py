@@ -92,7 +92,7 @@ class _PendingReduction:
 
 
 class BatchAgreement:
-    """Agreement checks of one rank. They do nothing on one rank, or where ranks alternate in one thread.
+    """Agreement checks of one rank. They do nothing on one rank.
 
     Attributes:
         shards: Ranks that read the same batches, one entry for each part of a batch.
@@ -115,7 +115,7 @@ class BatchAgreement:
     ) -> None:
         self.shards = shards or [range(size)]
         self.rank, self.size, self.transport = world.rank, size, transport
-        self.off = off or size == 1 or transport.turns
+        self.off = off or size == 1
         self.group = world.group(range(size)) if size > 1 else None
         self.polls = transport.polls
         self.compared: Counter[str] = Counter()

@@ -1,15 +1,12 @@
 """The user's batches, read one by one as a plain loop reads them.
 
-All code of the user (`len`, `iter`, `next`) runs with the random state that it left, see engine.random_state. Every
-rank reads each batch once.
+Every rank reads each batch once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 from typing import Any
-
-from suite.engine.random_state import user_code
 
 END: Any = object()  # returned after the last batch
 
@@ -20,26 +17,20 @@ class BatchSource:
     Attributes:
         batches: All batches, if they are a list or tuple.
         length: Number of batches; None if it is not known.
-        exclusive: See random_state.user_code.
         single: Whether the call takes one batch.
         read: Batches read so far.
         compare_each: Whether ranks compare every batch.
     """
 
-    def __init__(self, batches: Iterable[Any], *, exclusive: bool = False, single: bool = False) -> None:
-        self.exclusive, self.single, self.read, self.compare_each = exclusive, single, 0, False
+    def __init__(self, batches: Iterable[Any], *, single: bool = False) -> None:
+        self.single, self.read, self.compare_each = single, 0, False
         self.batches = batches if isinstance(batches, list | tuple) else None
-        with user_code(exclusive=exclusive):
-            self.length = _length(batches)
-            self.iterator = iter(batches)
+        self.length = _length(batches)
+        self.iterator = iter(batches)
 
     def next(self) -> Any:
         """The next batch, or END."""
-        if self.exclusive:
-            with user_code(exclusive=True):
-                batch = next(self.iterator, END)
-        else:
-            batch = next(self.iterator, END)
+        batch = next(self.iterator, END)
         self.read += batch is not END
         return batch
 

@@ -13,14 +13,13 @@ random state (engine.random_state)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import nn
 
-from suite.comm.p2p.polling import all_reduce_scalar
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.core.errors import Unsupported
 from suite.core.grid import Grid
@@ -41,7 +40,6 @@ from suite.engine.optimizer_states import OptimizerStateDict
 from suite.engine.prefetch import Prefetched
 from suite.engine.pruning import Pruning
 from suite.engine.pruning_step import prune
-from suite.engine.random_state import user_values
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.step_runner import StepRunner, run_evaluation
 from suite.engine.thread_ranks import ThreadRanks, check_open, on_every_rank
@@ -181,7 +179,7 @@ class Engine:
         and after an interrupted stream."""
         check_open("train()", closed=self.closed)
         arguments.check_batches(batches)
-        return user_values(self.steps(batches)) if self.ranks is None else self.ranks.train(batches)
+        return self._steps(batches) if self.ranks is None else self.ranks.train(batches)
 
     def fit(self, batches: Iterable[Batch], *, on_batch: OnBatch | None = None, progress: bool = False) -> list[float]:
         """Train on all batches. Returns their losses.
@@ -201,11 +199,11 @@ class Engine:
     def train_batch(self, batch: Batch) -> float:
         """Train on one batch. Returns its mean loss, on every rank."""
         asynchronous.check_drains(self.state.settings.update_interval, "train_batch")
-        (loss,) = user_values(self.steps([batch], single=True))
+        (loss,) = self._steps([batch], single=True)
         return loss
 
-    def steps(self, batches: Iterable[Batch], *, single: bool = False) -> Generator[float | None, None, None]:
-        """The losses of `train`, and None where this rank waits and other ranks of its process may run."""
+    def _steps(self, batches: Iterable[Batch], *, single: bool = False) -> Iterator[float]:
+        """The losses of `train`."""
         source, state, agreement = self.batch_source(batches, single=single), self.state, self.state.agreement
         if state.settings.streams:
             stream = agreement.begin_stream(source, state.slicer, state.microbatches)
@@ -232,7 +230,7 @@ class Engine:
         asynchronous.check_drains(state.settings.update_interval, "gradients")
         state.agreement.compare_single(batch, "gradients")
         runner = StepRunner(state, self._stream_of(batch), apply_update=False)
-        list(user_values(runner.run()))
+        list(runner.run())
         states = state.model_states
         gradients = [states.dense(states.gradient, p).to(states.dtype) / runner.scale for p in states.parameters]
         states.gradient.zero_()
@@ -250,8 +248,7 @@ class Engine:
         arguments.check_batches(batches)
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
-        (scores,) = user_values(run_evaluation(self.state, self.batch_source(batches)))
-        return scores
+        return run_evaluation(self.state, self.batch_source(batches))
 
     @on_every_rank
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
@@ -280,7 +277,7 @@ class Engine:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
                 # a message received before the count begins would be missing: no rank sends before all ranks count
-                list(all_reduce_scalar(state.comm.world, 0.0, state.comm.transport))
+                state.comm.world.all_reduce_scalar(0.0, "sum", state.comm.transport.progress)
                 *_, loss = self.train([batch] * repeats)
         finally:
             state.loss_check, state.memory_tracker = check, None
@@ -361,11 +358,10 @@ class Engine:
         self.state.comm.transport.close()
 
     def batch_source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
-        """Source of the user's batches. Ranks that are threads of one process read it under a lock."""
-        exclusive = self.state.comm.world.backend == "threads" and self.grid.size > 1
+        """Source of the user's batches."""
         if self.state.settings.prefetch and not single:
             batches = Prefetched(batches, self.state.comm.world.device)
-        return BatchSource(batches, exclusive=exclusive, single=single)
+        return BatchSource(batches, single=single)
 
     def _stream_of(self, batch: Batch) -> BatchStream:
         return BatchStream([batch], self.state.slicer, self.state.microbatches)

@@ -8,7 +8,7 @@ with zeros at pruned entries.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from suite.engine.checkpoint.save import check_drained, safetensors
 from suite.engine.states.compress import mask
 from suite.engine.step_runner import run_on_rank
 from suite.engine.train_state import TrainState
+from suite.engine.worker import run_to_end
 
 Tensors = dict[str, torch.Tensor]
 WEIGHTS = "model.safetensors"
@@ -307,8 +308,7 @@ def predict(state: TrainState, inputs: Any) -> Any:
     microbatches, most_microbatches = slicer.count_evaluation(tensors)
     first, outputs = state.evaluated, dict[int, Value]()
 
-    def execute(op: Op, value: Value) -> Generator[None, None, Value]:
-        yield from ()
+    def execute(op: Op, value: Value) -> Value:
         index = op.index - first
         output = state.stages[op.stage].outputs(
             slicer.inputs(tensors, index) if op.stage == 0 else value,
@@ -321,8 +321,7 @@ def predict(state: TrainState, inputs: Any) -> Any:
 
     if microbatches:
         program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-        for _ in run_on_rank(state, program, execute, 0):
-            pass
+        run_to_end(run_on_rank(state, program, execute, 0))
     state.evaluated += most_microbatches
     chunks = _of_all_replicas(state, outputs)
     state.agreement.calls.end()

@@ -3,31 +3,15 @@
 The sample number is microbatch index * replicas + replica, so every split of the model, every schedule, a recomputation
 and a replay draw the same numbers. Layers draw from torch's default generators, which belong to the process and to the
 user. The engine restores them after each pass (`undisturbed`), so the user's code always finds the state that it left.
-
-Ranks that are threads of one process share these generators. A lock separates their passes, and separates a user's
-iterator from passes (`user_code`). Such an iterator must not wait for another rank, except through the engine.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 
-_T = TypeVar("_T")
-generators = threading.RLock()
-
-
-class _ThreadState(threading.local):
-    """State of one thread. `exclusive` is true while it runs user code that holds the lock."""
-
-    exclusive = False
-
-
-_thread = _ThreadState()
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # sample number of a layer's initial weights, which no training reaches
 EVALUATION = 1 << 40  # sample numbers of evaluations begin here
@@ -58,7 +42,7 @@ class LayerRandom:
         return _splitmix64(self.state, sample) >> 1
 
     def set_generators(self, sample: int) -> None:
-        """Seed the default generators for `sample`; the caller holds the lock `generators`."""
+        """Seed the default generators for `sample`."""
         seed = self.seed(sample)
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_initialized():
@@ -68,64 +52,21 @@ class LayerRandom:
 @contextmanager
 def drawing(run: int, layer: int, sample: int) -> Iterator[None]:
     """Context in which the default generators start at the seed of this layer and sample."""
-    with generators:
-        LayerRandom(run, layer).set_generators(sample)
-        yield
+    LayerRandom(run, layer).set_generators(sample)
+    yield
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Context that locks the default generators, of the CPU and the current CUDA device, and restores their states."""
-    with generators:
-        cpu = torch.default_generator.get_state()
-        cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-        try:
-            yield
-        finally:
-            torch.default_generator.set_state(cpu)
-            if cuda is not None:
-                torch.cuda.set_rng_state(cuda)
-
-
-@contextmanager
-def user_code(*, exclusive: bool) -> Iterator[None]:
-    """Context for the user's iterator. With `exclusive` no layer of another thread draws meanwhile."""
-    if not exclusive:
-        yield
-        return
-    with generators:
-        outer, _thread.exclusive = _thread.exclusive, True
-        try:
-            yield
-        finally:
-            _thread.exclusive = outer
-
-
-@contextmanager
-def engine_code() -> Iterator[None]:
-    """Context that releases the lock while the user's iterator calls an engine, so that other ranks can run."""
-    if not _thread.exclusive:
-        yield
-        return
-    _thread.exclusive = False
-    generators.release()
+    """Context after which the default generators, of the CPU and the current CUDA device, have their states again."""
+    cpu = torch.default_generator.get_state()
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
     try:
         yield
     finally:
-        generators.acquire()
-        _thread.exclusive = True
-
-
-def user_values(steps: Iterator[_T | None]) -> Iterator[_T]:
-    """Yield the values of an engine's generator to the user, without its Nones."""
-    while True:
-        with engine_code():
-            try:
-                value = next(steps)
-            except StopIteration:
-                return
-        if value is not None:
-            yield value
+        torch.default_generator.set_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda)
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

@@ -8,30 +8,31 @@ studies use it. A recorded order replays by its own list of ops and versions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from suite.comm.p2p.coroutine import CoroutineHub
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.core.protocols import Read, StageVersions, Value, WeightPolicy, World
+from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
+from suite.engine.arguments import EngineArguments, check_names
 from suite.engine.batch_stream import Batch
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
-from suite.engine.process_setup import device_of
-from suite.engine.random_state import user_values
 from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
 from suite.engine.stage import Stage, as_value
-from suite.engine.step_runner import run_evaluation
+from suite.engine.thread_ranks import ThreadRanks
 
 
-class Replay:
-    """A whole grid in one process. It takes the arguments of `Engine` except `world`, and these:
+class Replay(ThreadRanks[Engine]):
+    """A whole grid in one process, which trains copies of the model.
+
+    It takes the arguments of `Engine` except `world`, and these:
 
     Args:
         recorded: Passes of one interval for each rank, as `Engine.passes` returns them. The replay runs exactly these.
@@ -48,48 +49,36 @@ class Replay:
         grid: Grid | None = None,
         recorded: Sequence[Passes] | None = None,
         record_trace: bool = False,
-        device: torch.device | str | None = None,
         **arguments: Any,
     ) -> None:
-        self.grid = grid or Grid()
-        layers = [model] if isinstance(model, nn.Module) else model
-        self.hub = CoroutineHub(self.grid.size, device_of(layers, device))
-        if recorded is not None and len(recorded) != self.grid.size:
+        grid = grid or Grid()
+        if recorded is not None and len(recorded) != grid.size:
             raise InvalidRequest(
-                f"recorded= holds passes of {len(recorded)} ranks for a grid of {self.grid.size} ranks",
+                f"recorded= holds passes of {len(recorded)} ranks for a grid of {grid.size} ranks",
                 rule="one list of passes per rank",
             )
 
-        def make_engine(world: World) -> Engine:
-            rank_arguments = dict(arguments)
-            if recorded is not None:
-                passes = recorded[world.rank]
-                schedule = RecordedSchedule(passes, _homes(self.grid, recorded))
-                rank_arguments |= {"schedule": schedule, "weights": RecordedVersions(passes)}
-            memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
-            if isinstance(model, nn.Module):
-                copies: nn.Module | list[Layer] = copy.deepcopy(model)
-            else:
-                copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
-            rank_arguments |= {
-                name: copy.deepcopy(rank_arguments[name])
-                for name in ("loss_scaler", "weights")
-                if rank_arguments.get(name) is not None
-            }
-            state = (engine := Engine(copies, grid=self.grid, world=world, **rank_arguments)).state
-            state.record_trace = record_trace
+        def make_engine(rank_args: EngineArguments) -> Engine:
+            if recorded is not None and rank_args.world is not None:
+                passes = recorded[rank_args.world.rank]
+                schedule = RecordedSchedule(passes, _homes(grid, recorded))
+                rank_args = replace(rank_args, schedule=schedule, weights=RecordedVersions(passes))
+            engine = rank_args.make(Engine)
+            engine.state.record_trace = record_trace
             if recorded is None:
-                state.versions.policy = KeepEqualReads(state.versions.policy)
+                engine.state.versions.policy = KeepEqualReads(engine.state.versions.policy)
             return engine
 
-        self.engines: list[Engine] = self.hub.create_ranks(make_engine)
-        first = self.engines[0].state
-        if first.pruning is not None and first.pruned_after is None:
-            raise Unsupported(
-                f"a search for a mask by {type(first.pruning.method).__name__} in a replay",
-                rule="ranks of a replay cannot wait for one another between batches",
-                legal="a method that draws its mask before the first batch",
-            )
+        arguments |= {"grid": grid, "compare_batches": False}
+        check_names(Engine.__init__, arguments)
+        memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
+        if isinstance(model, nn.Module):
+            copies: nn.Module | list[Layer] = copy.deepcopy(model)
+        else:
+            copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
+        bound = inspect.signature(Engine).bind(copies, **arguments)
+        bound.apply_defaults()
+        super().__init__(EngineArguments.from_locals(bound.arguments), make_engine)
 
     @property
     def pipeline(self) -> list[Engine]:
@@ -99,29 +88,11 @@ class Replay:
     @property
     def stages(self) -> list[Stage]:
         """Stages of the first replica, in order."""
-        settings = self.engines[0].state.settings
-        return [self.engines[home].state.stages[stage] for stage, home in enumerate(settings.homes)]
-
-    def train(self, batches: Iterable[Batch]) -> Iterator[float]:
-        """Train on each batch when its loss is requested; yields the losses in order."""
-        intervals: Iterable[Sequence[Batch]] = ([batch] for batch in batches)
-        if self.engines[0].streams:  # each rank reads the batches
-            intervals = [batches if isinstance(batches, Sequence) else list(batches)]
-        for interval in intervals:
-            previous = None
-            for loss in user_values(self.hub.run([engine.steps(interval) for engine in self.engines])):
-                if previous is not None:
-                    yield previous
-                previous = loss
-            if previous is not None:  # the last loss only after every rank has finished
-                yield previous
+        return [self.engines[home].state.stages[stage] for stage, home in enumerate(self.state.settings.homes)]
 
     def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
         """Means over `batches` in evaluation mode: the loss and the scores, by name."""
-        batches = list(batches)
-        ranks = [run_evaluation(engine.state, engine.batch_source(batches)) for engine in self.engines]
-        (scores,) = user_values(self.hub.run(ranks))
-        return dict(scores)
+        return self.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
 
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """Mean loss over `batches` in evaluation mode."""
@@ -129,9 +100,8 @@ class Replay:
 
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
         """Outputs of the network in evaluation mode, with the newest weights and the statistics of replica 0."""
-        state = self.engines[0].state
-        half = state.settings.half
-        value = tuple(tensor.to(state.comm.world.device) for tensor in as_value(inputs))
+        half = self.state.settings.half
+        value = tuple(tensor.to(self.state.comm.world.device) for tensor in as_value(inputs))
         value = tuple(tensor.to(half) if half and tensor.is_floating_point() else tensor for tensor in value)
         for stage in self.stages:
             value = stage.outputs(value)

@@ -57,4 +57,4 @@ class ReplaySystem:
         return None, {}
 
     def close(self) -> None:
-        """Nothing to close."""
+        self.replay.close()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from suite.comm.p2p.polling import all_reduce_scalar, wait_for
+from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
@@ -27,7 +27,7 @@ from suite.engine.pruning_step import prune_if_due
 from suite.engine.stage import Stage
 from suite.engine.train_state import TrainState
 from suite.engine.weight_versions import keep_newest
-from suite.engine.worker import Execute, run_program
+from suite.engine.worker import Execute, run_program, run_to_end
 
 KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
 LOSS_BATCHES = 8  # batches whose losses share one reduction
@@ -73,8 +73,8 @@ class StepRunner:
         self.batches_sent = 0
         self.fault: InvalidRequest | None = None
 
-    def run(self) -> Iterator[float | None]:
-        """Run every op. Yields the losses of batches as they become known, and None where the rank waits."""
+    def run(self) -> Iterator[float]:
+        """Run every op. Yields the losses of batches as they become known."""
         state, agreement, streams = self.state, self.state.agreement, self.state.settings.streams
         check_attached(state.model_states)  # a pass must not add to the gradients of another engine
         program = state.schedule.program(self.interval)
@@ -97,7 +97,6 @@ class StepRunner:
                 raise
             if op is None:
                 agreement.poll()
-                yield None
             elif streams:
                 yield from self._after_streamed_op(op)
         if streams:
@@ -105,19 +104,19 @@ class StepRunner:
             yield from self._send_losses(len(self.stream.ends), wait=True)
             self.stream.finish()
             return
-        loss = (yield from _sum_over_last_stages(state, self.batch_losses.pop(0, ()))) / self.scale
+        loss = _sum_over_last_stages(state, self.batch_losses.pop(0, ())) / self.scale
         self._finish()
         yield loss
 
-    def execute(self, op: Op, value: Value) -> Generator[None, None, Value]:
+    def execute(self, op: Op, value: Value) -> Value:
         """Compute `op` with the weights that the policy selects. Returns the tensors to send."""
         state, place = self.state, self.state.settings.place
         read = state.versions.run(op)
         if op.kind is Kind.UPDATE:
             state.agreement.settle()
             if not state.settings.streams:
-                self.total_weight = yield from _total_weight(state, self.weights)
-            yield from self._update(op)
+                self.total_weight = _total_weight(state, self.weights)
+            self._update(op)
             return ()
         stage = state.stages[op.stage]
         if op.kind is Kind.WEIGHT:
@@ -153,8 +152,8 @@ class StepRunner:
             self.stream.forward_done(op.index)
         return output
 
-    def _update(self, op: Op) -> Iterator[None]:
-        """Run the update `op`: reduce gradients and, with `apply_update`, step. Yields None where the rank waits."""
+    def _update(self, op: Op) -> None:
+        """Run the update `op`: reduce gradients and, with `apply_update`, step."""
         state, tracker = self.state, self.state.memory_tracker
         for stage in state.stages.values():
             stage.check_paid()
@@ -162,9 +161,6 @@ class StepRunner:
             tracker.phase = "scratch"
         start = perf_counter()
         for category in state.update.run(self.apply_update, self.total_weight):
-            if category is None:
-                yield None
-                continue
             end = perf_counter()
             self._trace_compression(end)
             if state.record_trace:
@@ -226,7 +222,7 @@ class StepRunner:
 
     # -- losses of a stream ------------------------------------------------------------------------------------------
 
-    def _after_streamed_op(self, op: Op) -> Iterator[float | None]:
+    def _after_streamed_op(self, op: Op) -> Iterator[float]:
         """Record the batches that end with `op`, and send or yield losses that are complete."""
         ends, end_times = self.stream.ends, self.state.batch_end_times
         held = len(self.state.stages)
@@ -245,7 +241,7 @@ class StepRunner:
         elif self.reductions:
             yield from self._receive_losses(wait=False)
 
-    def _send_losses(self, stop: int, *, wait: bool) -> Iterator[float | None]:
+    def _send_losses(self, stop: int, *, wait: bool) -> Iterator[float]:
         """Start the reduction of the losses of the batches before number `stop`.
 
         Raises InvalidRequest for batches that differ. Every rank has then sent the numbers that the others need to
@@ -268,11 +264,11 @@ class StepRunner:
         if wait:
             self._raise_fault()
 
-    def _receive_losses(self, *, wait: bool) -> Iterator[float | None]:
+    def _receive_losses(self, *, wait: bool) -> Iterator[float]:
         """Yield the losses of complete reductions; with `wait`, of all."""
         while self.reductions and (wait or self.reductions[0].handle.done()):
             handle, numbers, count, compared = self.reductions.popleft()
-            yield from wait_for(handle, self.state.comm.transport)
+            complete(handle, self.state.comm.transport)
             self.fault = self.fault or self.state.agreement.stream_fault(compared, numbers[count:])
             if self.fault is None:
                 yield from (numbers[:count] / self.loss_scale).tolist()
@@ -283,8 +279,8 @@ class StepRunner:
             raise self.fault
 
 
-def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str, float] | None, None, None]:
-    """Evaluate the batches of `source`. Yields None where the rank waits, and at the end the means by name.
+def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
+    """Evaluate the batches of `source`. Returns the means by name.
 
     A batch weighs as much as its samples; for a loss that is a pair, as much as its count. Raises InvalidRequest for no
     batches, within a stream, and for scores that do not match their names."""
@@ -303,8 +299,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
         outputs: list[torch.Tensor] = []
         pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-        def execute(op: Op, value: Value) -> Generator[None, None, Value]:
-            yield from ()
+        def execute(op: Op, value: Value) -> Value:
             index = op.index - first  # noqa: B023 - called within this iteration only
             is_last, stage = op.stage == place.stages - 1, state.stages[op.stage]
             if is_last:
@@ -328,52 +323,52 @@ def run_evaluation(state: TrainState, source: BatchSource) -> Generator[dict[str
 
         if microbatches:
             program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-            yield from (None for op in run_on_rank(state, program, execute, 0) if op is None)
+            run_to_end(run_on_rank(state, program, execute, 0))
         state.evaluated += most_microbatches
         first_batch_size = first_batch_size or samples
         weight = samples / first_batch_size
         for number in range(len(names)):
-            if number == 0 and (yield from _returns_pairs(state, bool(pairs))):
-                totals[0] += yield from _sum_over_last_stages(state, [total for total, _ in pairs])
-                total_count += yield from _sum_over_last_stages(state, [count for _, count in pairs])
+            if number == 0 and _returns_pairs(state, bool(pairs)):
+                totals[0] += _sum_over_last_stages(state, [total for total, _ in pairs])
+                total_count += _sum_over_last_stages(state, [count for _, count in pairs])
             else:
                 means = [output[number] for output in outputs]
-                totals[number] += weight * (yield from _sum_over_last_stages(state, means))
+                totals[number] += weight * _sum_over_last_stages(state, means)
         total_weight += weight
         evaluated += 1
         agreement.calls.end()
     if not total_weight:
         raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
     divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(settings.score_names)
-    yield {name: total / divisor for name, total, divisor in zip(names, totals, divisors, strict=True)}
+    return {name: total / divisor for name, total, divisor in zip(names, totals, divisors, strict=True)}
 
 
 def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(losses)).double().sum() if losses else torch.zeros((), dtype=torch.float64)
 
 
-def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> Generator[None, None, float]:
-    """The float64 sum of numbers of all last stages, on every rank. Yields None where the rank waits."""
+def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> float:
+    """The float64 sum of numbers of all last stages, on every rank."""
     local = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
     if state.settings.grid.size == 1:
         return local
-    return (yield from all_reduce_scalar(state.comm.world, local, state.comm.transport))
+    return state.comm.world.all_reduce_scalar(local, "sum", state.comm.transport.progress)
 
 
-def _returns_pairs(state: TrainState, found: bool) -> Generator[None, None, bool]:
+def _returns_pairs(state: TrainState, found: bool) -> bool:
     """Whether the loss returns pairs (sum, count): the ranks of last stages have found it, and all agree on it once."""
     if state.pairs is None:
         if state.settings.grid.size > 1:
-            found = (yield from all_reduce_scalar(state.comm.world, float(found), state.comm.transport, "max")) > 0
+            found = state.comm.world.all_reduce_scalar(float(found), "max", state.comm.transport.progress) > 0
         state.pairs = found
     return state.pairs
 
 
-def _total_weight(state: TrainState, weights: Sequence[torch.Tensor]) -> Generator[None, None, float]:
+def _total_weight(state: TrainState, weights: Sequence[torch.Tensor]) -> float:
     """Sum of the weights of an update's microbatches on all last stages; 1 for a loss that is a mean."""
-    if not (yield from _returns_pairs(state, bool(weights))):
+    if not _returns_pairs(state, bool(weights)):
         return 1.0
-    return _positive((yield from _sum_over_last_stages(state, weights)))
+    return _positive(_sum_over_last_stages(state, weights))
 
 
 def _positive(count: float) -> float:

@@ -1,23 +1,20 @@
-"""An engine whose ranks are threads of this process: a notebook or a laptop needs no launcher.
+"""An engine whose ranks share this process: a notebook or a laptop needs no launcher, and one GPU holds a whole grid.
 
-`Engine(layers, grid=Grid(inter=2))` in a process without a launcher makes one engine per rank, each in a thread of its
-own. A call on the engine is the same call on every rank. The first replica trains the user's modules, and further
-replicas train copies. A weight that several layers share is one leaf per layer, as on ranks that are processes.
+`Engine(layers, grid=Grid(inter=2))` in a process without a launcher makes one engine per rank; the ranks take turns
+(comm.p2p.threads). A call on the engine is the same call on every rank. The first replica trains the user's modules,
+and further replicas train copies. A weight that several layers share is one leaf per layer, as on ranks that are
+processes.
 """
 
 from __future__ import annotations
 
 import copy
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
-from queue import Empty, SimpleQueue
-from threading import Lock
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from itertools import tee
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 
@@ -29,171 +26,65 @@ from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copy_shared
 from suite.engine.process_setup import device_of
-from suite.engine.random_state import engine_code
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
-_GRACE = 2.0  # seconds in which the other ranks find an error by themselves, as they do where all raise
-_POLL = 0.1  # seconds between two checks of the ranks of a stream
 
 
-class RankThreads:
-    """One thread per rank.
+class _Failed(NamedTuple):
+    """What ended the iteration over the user's batches."""
 
-    Attributes:
-        hub: State that the threads share.
-        idents: Identifiers of the threads.
-        closed: Whether the threads have ended.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.hub = Hub(size)
-        self.closed = False
-        self.idents = idents = set[int]()
-
-        def begin() -> None:  # knows no engine, so that threads end with an engine that is not closed
-            idents.add(threading.get_ident())
-
-        self.pools = [
-            ThreadPoolExecutor(1, thread_name_prefix=f"rank {rank}", initializer=begin) for rank in range(size)
-        ]
-
-    def run(self, function: Callable[[int], _T]) -> list[_T]:
-        """`function(rank)` of every rank, each in its thread; the results by rank. Raises as `join` does."""
-        return self.join(self.start(function))
-
-    def start(self, function: Callable[[int], _T]) -> list[Future[_T]]:
-        """Begin `function(rank)` of every rank, each in its thread.
-
-        Raises InvalidRequest in a thread of a rank, which would wait for itself."""
-        if threading.get_ident() in self.idents:
-            raise InvalidRequest(
-                "a call on an engine from its batches, its layers or its loss",
-                rule="ranks that are threads run one call at a time",
-                legal="a call between two losses of train(), or ranks under mpiexec, torchrun or srun",
-            )
-        return [pool.submit(function, rank) for rank, pool in enumerate(self.pools)]
-
-    def join(self, futures: Sequence[Future[_T]]) -> list[_T]:
-        """Wait for all ranks; the results by rank.
-
-        Raises the error of the first rank that gives a rule, else the first error. A rank that has failed alone wakes
-        the ranks that wait for it."""
-        try:
-            with engine_code():  # the batches of another engine may call this one
-                _, running = wait(futures, return_when=FIRST_EXCEPTION)
-                if running:
-                    _, running = wait(futures, _GRACE)
-        except BaseException as error:  # an interrupt of the main thread
-            self.hub.fail(error)
-            raise
-        if running:
-            self.hub.fail(next(filter(None, map(_error_of, futures))))
-            wait(futures)
-        errors = [error for error in map(_error_of, futures) if error is not None]
-        if errors:
-            raise min(errors, key=_order)
-        return [future.result() for future in futures]
-
-    def close(self) -> None:
-        """End the threads."""
-        self.closed = True
-        for rank, pool in enumerate(self.pools):
-            self.hub.departures[rank].leave()
-            pool.shutdown(wait=False)
+    error: BaseException
 
 
-def _error_of(future: Future[Any]) -> BaseException | None:
-    return future.exception() if future.done() else None
-
-
-def _order(error: BaseException) -> int:
-    """Errors with a reason come first: other ranks only report that one has failed."""
-    if isinstance(error, RankError):
-        return 2
-    return 1 if isinstance(error, InvalidRequest) and not error.rule else 0
-
-
-class SharedBatches:
-    """One iteration over the user's batches, which every rank reads in full.
+class BatchReader:
+    """The user's batches as one rank reads them. Every rank reads all batches; each is requested once.
 
     Args:
-        batches: Iterable that is read once.
-        ranks: Number of readers.
+        batches: The user's iterable.
+        items: Its batches; after an error the error, without end.
     """
 
-    def __init__(self, batches: Iterable[Batch], ranks: int) -> None:
-        self.lock, self.iterator = Lock(), iter(batches)
-        self.kept: deque[Batch] = deque()
-        self.first, self.positions = 0, [0] * ranks
-        self.end: BaseException | None = None  # what ended the iteration
+    def __init__(self, batches: Iterable[Batch], items: Iterator[Batch | _Failed]) -> None:
+        self.batches, self.items = batches, items
 
-    def read(self, rank: int) -> Batch:
-        """The next batch of a rank. Raises what the user's iterator raises, on every rank."""
-        with engine_code():  # a rank that waits for another's read keeps no layer of the batches' own engines waiting
-            self.lock.acquire()
-        try:
-            if self.positions[rank] == self.first + len(self.kept):
-                if self.end is None:
-                    try:
-                        self.kept.append(next(self.iterator))
-                    except BaseException as error:
-                        self.end = error
-                if self.end is not None:
-                    raise self.end
-            batch = self.kept[self.positions[rank] - self.first]
-            self.positions[rank] += 1
-            while self.kept and min(self.positions) > self.first:
-                self.kept.popleft()
-                self.first += 1
-            return batch
-        finally:
-            self.lock.release()
-
-
-class _BatchReader:
-    """The batches as one rank reads them."""
-
-    def __init__(self, shared: SharedBatches, rank: int) -> None:
-        self.shared, self.rank = shared, rank
+    def __len__(self) -> int:
+        """Number of batches. Raises TypeError for an iterable without a length."""
+        return len(self.batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        return self.shared.read(self.rank)
+        batch = next(self.items)
+        if isinstance(batch, _Failed):
+            raise batch.error
+        return batch
 
 
-class _SizedBatchReader(_BatchReader):
-    """The batches of a loader with a length."""
-
-    def __init__(self, shared: SharedBatches, rank: int, length: int) -> None:
-        super().__init__(shared, rank)
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
+def _items(batches: Iterable[Batch]) -> Iterator[Batch | _Failed]:
+    try:
+        yield from batches
+    except Exception as error:
+        while True:
+            yield _Failed(error)
 
 
-def _readers(batches: Iterable[Batch], ranks: int) -> Sequence[Iterable[Batch]]:
+def batch_readers(batches: Iterable[Batch], ranks: int) -> Sequence[Iterable[Batch]]:
     """The batches for each rank. Ranks read a list independently, and an iterator together."""
     if isinstance(batches, Sequence) or not isinstance(batches, Iterable):
         return [batches] * ranks  # anything else is refused by every rank
-    shared = SharedBatches(batches, ranks)
-    try:
-        length = len(batches)  # type: ignore[arg-type]
-    except TypeError:
-        return [_BatchReader(shared, rank) for rank in range(ranks)]
-    return [_SizedBatchReader(shared, rank, length) for rank in range(ranks)]
+    return [BatchReader(batches, items) for items in tee(_items(batches), ranks)]
 
 
-class RankOfThread(Protocol):
+class RankOfGrid(Protocol):
     """The part of an engine that `ThreadRanks` uses."""
 
     state: TrainState
     ranks: ThreadRanks[Any] | None
+    rank: int
     closed: bool
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]: ...
@@ -201,11 +92,11 @@ class RankOfThread(Protocol):
     def close(self) -> None: ...
 
 
-_Engine = TypeVar("_Engine", bound=RankOfThread)
+_Engine = TypeVar("_Engine", bound=RankOfGrid)
 
 
 class ThreadRanks(Generic[_Engine]):
-    """An engine for each rank of a grid, in threads of this process.
+    """An engine for each rank of a grid, in this process.
 
     Args:
         args: Arguments of the engine that the user makes.
@@ -213,7 +104,8 @@ class ThreadRanks(Generic[_Engine]):
 
     Attributes:
         engines: The engine of each rank.
-        threads: The threads of the ranks.
+        hub: The ranks, which take turns.
+        closed: Whether `close` was called.
         streaming: Whether batches stream through the ranks.
     """
 
@@ -228,24 +120,24 @@ class ThreadRanks(Generic[_Engine]):
             )
         parts = check(args)
         device = device_of(parts.layers, args.device)
-        self.threads = RankThreads(self.grid.size)
-        self.streaming = False
+        self.hub = Hub(self.grid.size)
+        self.closed = self.streaming = False
         self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
         lists = self._lists_of_layers(parts.layers)
         tied = args.tied
         if any(isinstance(layer, nn.Module) for layer in parts.layers):
             tied = [pair for ends in find_ties(parts.layers, args.tied or ()) for pair in as_pairs(ends)]
-        hub = self.threads.hub
 
         def make_rank(rank: int) -> _Engine:
             own = replace(parts, layers=lists[self.grid.place(rank).replica])
-            world = LoopbackWorld(hub, rank, device=device)
-            return make(replace(args, model=own, tied=tied, device=None, world=world))
+            world = LoopbackWorld(self.hub, rank, device=device)
+            policy = copy.deepcopy(args.weights)  # one with state counts the passes of its rank
+            return make(replace(args, model=own, tied=tied, weights=policy, device=None, world=world))
 
         try:
-            self.engines = self.threads.run(make_rank)
+            self.engines = self.hub.run(make_rank)
         except BaseException:
-            self.threads.close()
+            self.hub.close()
             raise
 
     @property
@@ -284,19 +176,17 @@ class ThreadRanks(Generic[_Engine]):
         Raises InvalidRequest within a stream; `name` is the call in words."""
         self._check_idle(name)
         self._follow_modes()
-        return self.threads.run(lambda rank: function(self.engines[rank]))
+        return self.hub.run(lambda rank: function(self.engines[rank]))
 
     def call_with_batches(
         self, name: str, function: Callable[[_Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
     ) -> list[_T]:
         """Results of the same call on every rank, all of which read the same batches; see `call`."""
-        self._check_idle(name)
-        self._follow_modes()
-        readers = _readers(batches, self.grid.size)
-        return self.threads.run(lambda rank: function(self.engines[rank], readers[rank]))
+        readers = batch_readers(batches, self.grid.size)
+        return self.call(name, lambda engine: function(engine, readers[engine.rank]))
 
     def _check_idle(self, name: str) -> None:
-        if (failure := self.threads.hub.failure) is not None:
+        if (failure := self.hub.failure) is not None:
             raise InvalidRequest(
                 f"{name} after a rank has failed ({type(failure).__name__}: {failure})",
                 rule="ranks stand at different ops after a failure within a batch",
@@ -315,67 +205,57 @@ class ThreadRanks(Generic[_Engine]):
         """Train on each batch when its loss is requested; with streams see `_stream`."""
         if not self.streaming:
             self._check_idle("train()")
-        readers = _readers(batches, self.grid.size)
+        readers = batch_readers(batches, self.grid.size)
         if self.state.settings.streams:
             yield from self._stream(readers)
             return
         self._follow_modes()
-        steps = self.threads.run(lambda rank: self.engines[rank].train(readers[rank]))
+        steps = self.hub.run(lambda rank: self.engines[rank].train(readers[rank]))
         try:
-            while (loss := self.threads.run(lambda rank: next(steps[rank], None))[0]) is not None:
+            while (loss := self.hub.run(lambda rank: next(steps[rank], None))[0]) is not None:
                 yield loss
-                check_open("train()", closed=self.threads.closed)
+                check_open("train()", closed=self.closed)
                 self._follow_modes()
         finally:
-            futures: list[Future[None]] = []
-            with suppress(RuntimeError):  # the interpreter ends, and starts no threads
-                futures = [] if self.threads.closed else self.threads.start(lambda rank: _close(steps[rank]))
-            self.threads.join(futures)
+            for step in steps:
+                if isinstance(step, Generator):
+                    step.close()
 
     def _stream(self, readers: Sequence[Iterable[Batch]]) -> Iterator[float]:
-        """Losses of batches that stream. Ranks do not wait for requests, as one rank's loss needs the others' work.
+        """Losses of batches that stream. One rank's loss needs the others' work, so all run until a loss is known.
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
         check_stream(self.grid.inter, self.grid.inter, drained=not self.streaming)
         self._follow_modes()
-        losses: SimpleQueue[float] = SimpleQueue()
+        losses: deque[float] = deque()
 
         def run(rank: int) -> None:
             for loss in self.engines[rank].train(readers[rank]):
                 if rank == 0:
-                    losses.put(loss)
+                    losses.append(loss)
 
-        futures = self.threads.start(run)
+        self.hub.start(run)
         self.streaming = True
         try:
-            while not (losses.empty() and all(future.done() for future in futures)):
-                if any(map(_error_of, futures)):
-                    break
-                with suppress(Empty):
-                    with engine_code():
-                        loss = losses.get(timeout=_POLL)
-                    yield loss
-        except BaseException as error:
-            self.threads.hub.fail(
-                RankError("the stream was interrupted") if isinstance(error, GeneratorExit) else error
-            )
-            wait(futures)
+            while self.hub.active or losses:
+                self.hub.join(lambda: bool(losses))
+                while losses:
+                    yield losses.popleft()
+        except GeneratorExit:
+            self.hub.end(RankError("the stream was interrupted"))
             raise
         finally:
             self.streaming = False
-        self.threads.join(futures)
 
     def close(self) -> None:
         """Close the engines, and end the threads."""
+        if self.hub.active:  # batches stream
+            self.hub.end(RankError("the engine was closed"))
         try:
-            self.threads.run(lambda rank: self.engines[rank].close())
+            self.hub.run(lambda rank: self.engines[rank].close())
         finally:
-            self.threads.close()
-
-
-def _close(steps: Iterator[float]) -> None:
-    if isinstance(steps, Generator):
-        steps.close()
+            self.closed = True
+            self.hub.close()
 
 
 def check_open(call: str, *, closed: bool) -> None:

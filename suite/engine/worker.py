@@ -1,7 +1,7 @@
 """Worker of one rank: run the first accepted op that is ready, send its output, advance the schedule.
 
 The schedule determines the order, the transport determines which ops are ready, and `execute` computes. The loop is a
-generator, so that a stream of batches can be suspended, and ranks of one process can alternate.
+generator, so that a stream of batches can be suspended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from suite.core.op import COMPLETES_MICROBATCH, Kind, Op, Program, message_of, n
 from suite.core.protocols import Transport, Value
 from suite.core.trace import CATEGORY, WAIT, Trace
 
-Execute = Callable[[Op, Value], Generator[None, None, Value]]  # yields where it waits for a collective
+Execute = Callable[[Op, Value], Value]
 
 
 def run_program(
@@ -59,7 +59,7 @@ def run_program(
                 raise IllegalSchedule(f"{op} would be forward number {in_flight} in flight, {bound} were promised")
         elif op.kind in COMPLETES_MICROBATCH:
             in_flight -= 1
-        output = yield from execute(op, value)
+        output = execute(op, value)
         end = perf_counter()
         if trace is not None and op.kind is not Kind.UPDATE:  # an update records its reduction and step itself
             sent = sum([tensor.nbytes for tensor in output]) if receiver(op, homes) not in (None, rank) else 0
@@ -74,23 +74,8 @@ def run_program(
     return peak
 
 
-def run_to_end(
-    program: Program,
-    execute: Callable[[Op, Value], Value],
-    transport: Transport,
-    *,
-    rank: int,
-    homes: Sequence[int],
-    bound: int,
-    trace: Trace | None,
-) -> int:
-    """`run_program` without yields, for ops that are plain functions."""
-
-    def as_generator(op: Op, value: Value) -> Generator[None, None, Value]:
-        yield from ()
-        return execute(op, value)
-
-    ops = run_program(program, as_generator, transport, rank=rank, homes=homes, bound=bound, trace=trace)
+def run_to_end(ops: Generator[Op | None, None, int]) -> int:
+    """Run all ops of `run_program`, whose result it returns."""
     while True:
         try:
             next(ops)

@@ -292,10 +292,23 @@ def test_single_batches_and_interrupted_streams_are_rejected() -> None:
         engine.save("nowhere")
 
 
-def test_mask_search_is_rejected_in_replay() -> None:
-    arguments = settings(CASE, Stash(), 1, SGD(0.1)) | {"pruning": Pruning(EarlyBird(epoch=2), 0.5)}
-    with refused(Unsupported, subject="a search for a mask by EarlyBird in a replay", rule="wait for one another"):
-        Replay(CASE.layers, grid=Grid(inter=2), **arguments)
+def test_mask_search_of_a_replay_equals_that_of_ranks() -> None:
+    grid = Grid(inter=2, data=2)
+    method = EarlyBird(epoch=1, window=2, distance=1.0)
+    arguments = settings(CASE, None, None, Adam(0.01)) | {"pruning": Pruning(method, 0.5)}
+    batches = epoch(CASE, 6, grid.data)
+
+    def rank(world: Any) -> Any:
+        engine = Engine(CASE.layers, grid=grid, world=world, **arguments)
+        losses = list(engine.train(batches))
+        assert engine.state.pruned_after in range(1, 6)
+        return rank_state(engine, losses)
+
+    replay = Replay(CASE.layers, grid=grid, **arguments)
+    losses = list(replay.train(batches))
+    for ours, engine in zip(threads.run(grid.size, rank), replay.engines, strict=True):
+        assert ours.losses == losses
+        ours.compare(rank_state(engine), "a search")
 
 
 def test_replay_evaluation_matches_ranks() -> None:

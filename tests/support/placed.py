@@ -9,7 +9,7 @@ import torch
 
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, message_of, needs
 from suite.core.protocols import Schedule, Transport, Value
-from suite.engine.worker import run_to_end
+from suite.engine.worker import run_program, run_to_end
 from suite.schedule.controllable_memory import ControllableMemory
 from suite.schedule.dual_pipe_v import DualPipeV
 from suite.schedule.looped_bfs import LoopedBFS
@@ -135,7 +135,8 @@ def run_order(order: RandomOrder, rank: int, transport: Transport) -> int:
         received += need is not None
         return (torch.tensor(_content(message_of(op))),) if feeds(op, len(order.homes)) else ()
 
-    run_to_end(order.program(rank), execute, transport, rank=rank, homes=order.homes, bound=1 << 30, trace=None)
+    program, homes = order.program(rank), order.homes
+    run_to_end(run_program(program, execute, transport, rank=rank, homes=homes, bound=1 << 30, trace=None))
     return received
 
 

@@ -12,9 +12,9 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
-from suite.core.protocols import Handle, Transport, World
+from suite.core.protocols import Handle, Transport
 
 _PR_SET_TIMERSLACK = 29
 _TIMER_SLACK = 1000  # ns; the default of Linux, 50 us, is as long as the sleep itself
@@ -91,22 +91,6 @@ def wait_until(
 
 def complete(handle: Handle, transport: Transport, timeout: float | None = None) -> bool:
     """Wait for a collective in the way that suits the transport. Returns False where `timeout` seconds pass first."""
+    if transport.turns:
+        return transport.complete(handle, timeout)
     return wait_until(handle.done, transport.progress, timeout, yields=not transport.threaded)
-
-
-def wait_for(handle: Handle, transport: Transport) -> Generator[None, None, None]:
-    """Wait until a collective is done. Yields only where ranks share a thread (comm.p2p.coroutine), once per poll."""
-    if not transport.turns:
-        complete(handle, transport)
-    while not handle.done():
-        yield None
-
-
-def all_reduce_scalar(
-    world: World, value: float, transport: Transport, op: str = "sum"
-) -> Generator[None, None, float]:
-    """The sum (or max) of one number per rank, equal on every rank. Yields as `wait_for` does."""
-    if not transport.turns:
-        return world.all_reduce_scalar(value, op, transport.progress)
-    reduced: float = yield from world.all_reduce_scalar_steps(value, op)  # type: ignore[attr-defined]
-    return reduced

@@ -12,12 +12,12 @@ Clipping needs all sums first, and so excludes the overlap.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import is_not
 
 import torch
 
-from suite.comm.p2p.polling import all_reduce_scalar, wait_for
+from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
@@ -93,17 +93,16 @@ class Update:
             return "off (clipping)"
         return "off (one chunk holds everything)" if self.reduces else "off (nothing is reduced)"
 
-    def run(self, step: bool = True, total_weight: float = 1.0) -> Iterator[str | None]:
+    def run(self, step: bool = True, total_weight: float = 1.0) -> Iterator[str]:
         """Reduce the gradients and, with `step`, step the weights, while messages progress.
 
         Args:
             total_weight: What the gradients are divided by, after the loss scale.
 
-        Yields the category of each span of time when it ends, and None where other ranks of this process must run
-        first."""
+        Yields the category of each span of time when it ends."""
         check_attached(self.state)
         scale = (self.loss_scaler.scale if self.loss_scaler else 1.0) * total_weight
-        if step and self.loss_scaler and self.synchronous and (yield from self._overflows(self.loss_scaler)):
+        if step and self.loss_scaler and self.synchronous and self._overflows(self.loss_scaler):
             self.skipped += 1
             self.state.finish(stepped=False)
             yield STEP
@@ -113,7 +112,7 @@ class Update:
         else:
             yield from self._reduce([slice(0, self.state.entries)])
             if step:
-                self.state.step(self.rule, (yield from self._clipped(1.0 / scale)))
+                self.state.step(self.rule, self._clipped(1.0 / scale))
         if step:
             self.state.finish(stepped=True)
             if isinstance(self.rule, TorchOptimizer):
@@ -122,11 +121,11 @@ class Update:
 
     # -- mixed precision ---------------------------------------------------------------------------------------------
 
-    def _overflows(self, loss_scaler: DynamicLossScaler) -> Generator[None, None, bool]:
+    def _overflows(self, loss_scaler: DynamicLossScaler) -> bool:
         """Whether a sum of gradients of any rank could exceed the range of their dtype; equal on all ranks."""
         largest = self.state.max_gradient()
         if self.world is not None:
-            largest = yield from all_reduce_scalar(self.world, largest, self.transport, "max")
+            largest = self.world.all_reduce_scalar(largest, "max", self.progress)
         addends = len(self.data_parallel_group.ranks) * self.most_ends
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
         loss_scaler.observe(overflow)
@@ -134,7 +133,7 @@ class Update:
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
-    def _reduce(self, spans: Sequence[slice]) -> Iterator[str | None]:
+    def _reduce(self, spans: Sequence[slice]) -> Iterator[str]:
         """Sum `spans` over replicas, and all ties over their ends."""
         gradient = self.state.gradient
         if self.reduces:
@@ -146,7 +145,7 @@ class Update:
             else:
                 yield from self._sum_in_turns(tie)
 
-    def _sum_in_turns(self, tie: TieGroup) -> Iterator[str | None]:
+    def _sum_in_turns(self, tie: TieGroup) -> Iterator[str]:
         """Sum a tie in the order of layers: each rank in turn adds its gradients and broadcasts the sum."""
         gradients = [self.state.kept_gradient(weight) for weight in tie.weights.values()]
         total = gradients[0] if tie.holds_first else torch.empty_like(gradients[0])
@@ -159,12 +158,12 @@ class Update:
             if gradient is not total:
                 gradient.copy_(total)
 
-    def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str | None]:
+    def _wait(self, category: str, handles: Sequence[Handle]) -> Iterator[str]:
         for handle in handles:
-            yield from wait_for(handle, self.transport)
+            complete(handle, self.transport)
             yield category
 
-    def _reduce_and_step_overlapped(self, factor: float) -> Iterator[str | None]:
+    def _reduce_and_step_overlapped(self, factor: float) -> Iterator[str]:
         """Reduce ties first, because a bucket with a part of one needs both sums; then chunk by chunk."""
         assert self.buckets_per_reduction is not None
         weights = (weight for tie in self.ties for weight in tie.weights.values())
@@ -188,7 +187,7 @@ class Update:
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
-    def _clipped(self, factor: float) -> Generator[None, None, float]:
+    def _clipped(self, factor: float) -> float:
         """`factor`, reduced such that the norm of all gradients times the factor is at most `clip_norm`."""
         if not self.clip_norm:
             return factor
@@ -199,7 +198,7 @@ class Update:
             norms = (torch.linalg.vector_norm(self.state.kept_gradient(p), dtype=torch.float64) for p in counted)
             squared_norm = math.fsum(float(norm) ** 2 for norm in norms)
         if self.world is not None:
-            squared_norm = yield from all_reduce_scalar(self.world, squared_norm, self.transport)
+            squared_norm = self.world.all_reduce_scalar(squared_norm, "sum", self.progress)
         self.norm = norm = math.sqrt(squared_norm) * factor
         return factor * min(1.0, self.clip_norm / (norm + _EPSILON))
 

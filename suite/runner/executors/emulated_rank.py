@@ -22,7 +22,7 @@ from suite.core.op import FlushInterval, Kind, Op, feeds, message_of, needs
 from suite.core.protocols import Tensor, Value, World
 from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace, stages_of
-from suite.engine.worker import run_to_end
+from suite.engine.worker import run_program, run_to_end
 from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
 from suite.schedule.placement import places
 
@@ -138,13 +138,15 @@ class EmulatedRank:
             schedule = static_order(schedule.schedule, plan.grid.inter, interval)
         self.trace, self.device_free_at, self.interval = Trace(), None, interval
         run_to_end(
-            schedule.program(self.place, interval),
-            self._execute,
-            self.transport,
-            rank=self.rank,
-            homes=self.homes,
-            bound=schedule.in_flight(self.place, interval),
-            trace=self.trace,
+            run_program(
+                schedule.program(self.place, interval),
+                self._execute,
+                self.transport,
+                rank=self.rank,
+                homes=self.homes,
+                bound=schedule.in_flight(self.place, interval),
+                trace=self.trace,
+            )
         )
         if plan.grid.size > 1:
             self.world.all_reduce_scalar(0.0, "sum", self.transport.progress)

@@ -1,19 +1,17 @@
-"""Transports and groups of threads and coroutines, with failures and random orders."""
+"""Transports and groups of ranks that take turns, with failures and random orders."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Generator
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from suite.comm.p2p import threads
-from suite.comm.p2p.coroutine import CoroutineHub, CoroutineWorld
 from suite.comm.p2p.message import EVALUATION_CAPACITY
 from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
 from suite.comm.rendezvous.launcher_env import launch_info
@@ -52,10 +50,8 @@ def test_receive_takes_the_first_wanted_op() -> None:
     assert last.recv_any([op("0F9")], 0.01) is None
     _, received = last.recv_any([op("0F1")], 0) or ((), ())
     assert [(t.dtype, t.shape, t.requires_grad) for t in received] == [(t.dtype, t.shape, False) for t in sent]
-    sender = threading.Thread(target=last.send, args=(op("1B0"), value(4)))
-    sender.start()
+    last.send(op("1B0"), value(4))
     assert first.recv_any([op("1B0")], None) == (op("1B0"), value(4))
-    sender.join()
     first.send(op("0F3"), value(1))
     first.send(op("0F4"), value(1))
     with pytest.raises(RankError, match="0F3, 0F4"):
@@ -88,11 +84,9 @@ def test_only_evaluation_sends_block_at_capacity() -> None:
                 transport.send(Op(0, Kind.EVALUATE, index), value(index))
                 sent.append(index)
             return len(sent)
-        wait_until(lambda: len(sent) == EVALUATION_CAPACITY)
-        assert transport.recv_any([op("0E0")], None) is not None
-        wait_until(lambda: len(sent) == EVALUATION_CAPACITY + 1)  # one value was received, one more was sent
-        for index in range(1, count):
-            assert len(sent) <= index + EVALUATION_CAPACITY
+        for index in range(count):  # one value is received, one more is sent
+            transport.progress()
+            assert len(sent) == min(count, index + EVALUATION_CAPACITY)
             assert transport.recv_any([Op(0, Kind.EVALUATE, index)], None) is not None
         for index in range(3 * EVALUATION_CAPACITY):
             assert transport.recv_any([Op(0, Kind.FORWARD, index)], 0) is not None
@@ -123,6 +117,11 @@ def polls(world: LoopbackWorld) -> None:
         time.sleep(1e-4)
 
 
+def computes(world: LoopbackWorld) -> None:
+    while True:
+        world.transport((0, 1)).progress()
+
+
 @pytest.mark.parametrize("waits", [waits_for_a_value, waits_for_a_reduction, waits_for_room, polls])
 def test_first_failure_ends_the_other_ranks(waits: Callable[[LoopbackWorld], None]) -> None:
     ended: list[str] = []
@@ -141,19 +140,38 @@ def test_first_failure_ends_the_other_ranks(waits: Callable[[LoopbackWorld], Non
     assert ended == ["another rank failed: ValueError('the first fault')"] * 2
 
 
-def test_threads_end_before_a_deadline_is_raised() -> None:
-    """A thread that the failure wakes ends before the caller sees the error."""
+@pytest.mark.parametrize(("first", "error"), [(lambda _: None, IllegalSchedule), (computes, RankTimeout)])
+def test_ranks_end_before_a_deadlock_or_a_deadline_is_raised(first: Any, error: type[Exception]) -> None:
+    """Rank 0 has ended, or polls without end; rank 1 waits for it."""
     ended: list[int] = []
 
     def rank(world: LoopbackWorld) -> None:
         try:
-            waits_for_a_reduction(world) if world.rank else None
+            waits_for_a_reduction(world) if world.rank else first(world)
         finally:
             ended.append(world.rank)
 
-    with pytest.raises(RankTimeout):
-        run(2, rank, deadline=0.05)
+    with pytest.raises(error):
+        run(2, rank, deadline=0.2)
     assert sorted(ended) == [0, 1]
+
+
+def test_one_rank_runs_at_a_time_in_the_same_order() -> None:
+    """Rank r adds its number before and after each of r + 1 reductions with the next lower rank."""
+    ran: list[list[int]] = [[], []]
+
+    def rank(world: LoopbackWorld) -> None:
+        group = world.group(range(3))
+        for _ in range(20):
+            order.append(world.rank)
+            time.sleep(1e-5)  # would let another thread in
+            order.append(world.rank)
+            group.all_reduce(torch.ones(1)).wait()
+
+    for order in ran:
+        run(3, rank)
+        assert order[::2] == order[1::2], "two ranks ran at once"
+    assert ran[0] == ran[1]
 
 
 @pytest.mark.usefixtures("own_signals")
@@ -173,11 +191,6 @@ def test_threads_end_before_an_interrupt_is_raised() -> None:
     with pytest.raises(Interrupted), ending_ranks():
         run(2, rank)
     assert sorted(ended) == [0, 1]
-
-
-def computes(world: LoopbackWorld) -> None:
-    while True:
-        world.transport((0, 1)).progress()
 
 
 def test_received_value_is_available_after_a_failure() -> None:
@@ -247,41 +260,28 @@ def test_process_without_launcher_is_a_world_of_one(monkeypatch: pytest.MonkeyPa
     assert run(3, lambda world: (world.rank, world.size)) == [(0, 3), (1, 3), (2, 3)]
 
 
-def created(size: int) -> tuple[CoroutineHub, list[CoroutineWorld]]:
-    hub = CoroutineHub(size)
-    return hub, hub.create_ranks(lambda world: world)
-
-
 @pytest.mark.parametrize("root", [0, 2])
 def test_collectives_wait_for_all_ranks_of_their_group(root: int) -> None:
     """Ranks 0 and 2 broadcast 1 + the root, then add; rank 1 is in neither group."""
-    hub, worlds = created(3)
-    tensors = [torch.tensor([1.0 + rank]) for rank in range(3)]
 
-    def rank(world: CoroutineWorld) -> Generator[None, None, None]:
-        if world.rank == 1:
-            return
-        group, tensor = world.group((0, 2)), tensors[world.rank]
-        for collective in (partial(group.broadcast, root=root), group.all_reduce):
-            handle = collective(tensor)
-            while not handle.done():
-                yield None
+    def rank(world: LoopbackWorld) -> float:
+        tensor = torch.tensor([1.0 + world.rank])
+        if world.rank != 1:
+            group = world.group((0, 2))
+            group.broadcast(tensor, root).wait()
+            group.all_reduce(tensor).wait()
+        return tensor.item()
 
-    list(hub.run([rank(world) for world in worlds]))
-    assert [tensor.item() for tensor in tensors] == [2.0 * (1 + root), 2.0, 2.0 * (1 + root)]
+    assert run(3, rank) == [2.0 * (1 + root), 2.0, 2.0 * (1 + root)]
 
 
 def test_a_broadcast_without_its_root_is_a_deadlock() -> None:
-    hub, worlds = created(2)
-
-    def rank(world: CoroutineWorld) -> Generator[None, None, None]:
+    def rank(world: LoopbackWorld) -> None:
         if world.rank == 1:
-            handle = world.group((0, 1)).broadcast(torch.zeros(1), 0)
-            while not handle.done():
-                yield None
+            world.group((0, 1)).broadcast(torch.zeros(1), 0).wait()
 
     with pytest.raises(IllegalSchedule):
-        list(hub.run([rank(world) for world in worlds]))
+        run(2, rank)
 
 
 def test_random_orders_end() -> None:

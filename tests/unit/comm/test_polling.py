@@ -80,7 +80,7 @@ def test_sleep_until_polls_without_sleep_before_its_end(clock: FakeClock) -> Non
 @pytest.mark.parametrize(("threaded", "yields"), [(False, True), (True, False)])
 def test_complete_leaves_the_core_to_threads_that_move_messages(clock: FakeClock, threaded: bool, yields: bool) -> None:
     handle: Any = SimpleNamespace(done=lambda: clock.time > 2e-3)
-    transport: Any = SimpleNamespace(progress=lambda: None, threaded=threaded)
+    transport: Any = SimpleNamespace(progress=lambda: None, threaded=threaded, turns=False)
     assert complete(handle, transport)
     assert (bool(clock.yields), bool(clock.sleeps)) == (yields, not yields)
     never: Any = SimpleNamespace(done=lambda: False)

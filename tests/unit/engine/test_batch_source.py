@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.engine import step_runner
-from suite.engine.random_state import undisturbed, user_code
+from suite.engine.random_state import undisturbed
 from tests.support.drawn import cells
 from tests.support.refusals import refused
 from tests.support.small_engines import train_plainly
@@ -192,29 +191,6 @@ def test_iterator_may_call_evaluate_on_thread_ranks() -> None:
     first, second = threads.run(2, rank, deadline=patience(20))
     assert first == second
     assert len(set(first)) == 3
-
-
-def test_passes_of_other_threads_wait_for_user_code() -> None:
-    locked, done = threading.Event(), []
-
-    def other() -> None:
-        locked.wait()
-        with undisturbed():
-            torch.manual_seed(0)
-            done.append(torch.rand(1))
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    torch.manual_seed(4)
-    with user_code(exclusive=True):
-        locked.set()
-        thread.join(0.05)
-        assert not done
-        first = torch.rand(2)
-    thread.join()
-    assert len(done) == 1
-    torch.manual_seed(4)
-    assert torch.equal(torch.rand(2), first)
 
 
 # -- order and lengths -------------------------------------------------------------------------------------------

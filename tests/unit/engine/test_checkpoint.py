@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,11 +186,10 @@ def test_replicas_must_divide_trained_microbatches(tmp_path: Path) -> None:
 def test_load_error_of_one_stage_raises_on_every_rank(tmp_path: Path) -> None:
     """Layer 6 is on the second stage, so the first stage alone could load."""
     taught(tmp_path, 2)
-    made = threading.Barrier(2)  # both ranks seed the process's generator for their layers
 
     def rank(world: Any) -> None:
         engine = make_engine(WIDER["case"], world)
-        made.wait()
+        world.all_reduce_scalar(0.0, "sum", lambda: None)  # both ranks seed the process's generator for their layers
         words = "layer 6" if world.rank else "rank 1 failed and reports the reason"
         untouched(engine, lambda: engine.load(tmp_path), words)
 

@@ -11,7 +11,7 @@ import torch
 from suite.core.errors import IllegalSchedule
 from suite.core.op import Op, Program
 from suite.core.trace import BACKWARD, EVALUATE, FORWARD, WAIT, Trace
-from suite.engine.worker import run_to_end
+from suite.engine.worker import run_program, run_to_end
 
 
 def ops(*texts: str) -> tuple[Op, ...]:
@@ -67,7 +67,8 @@ def driven(
         return (torch.zeros(3), torch.zeros(2, dtype=torch.int64))
 
     homes = range(3, 3 + stages)
-    peak = run_to_end(program(*steps, ran=ran), execute, transport, rank=4, homes=homes, bound=bound, trace=trace)
+    options: Any = {"rank": 4, "homes": homes, "bound": bound, "trace": trace}
+    peak = run_to_end(run_program(program(*steps, ran=ran), execute, transport, **options))
     return ran, executed, trace, peak
 
 
