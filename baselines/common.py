@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from suite import accelerator
 from suite.comm.rendezvous.rank_rendezvous import use_loopback_interface
 from suite.config.modules import network_module
 from suite.config.plugins import Plugin, build
@@ -285,7 +286,7 @@ class DefaultGroup:
                 legal="mpiexec, or torchrun",
             )
         use_loopback_interface()
-        backend = "nccl" if world.device.type == "cuda" else "gloo"
+        backend = "gloo" if accelerator.on_host(world.device) else "nccl"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ from baselines.common import (
 )
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
+from suite import accelerator
 from suite.config.plugins import build, own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
@@ -183,7 +184,7 @@ def missing(device: str) -> Missing | None:
         return Missing("megatron-core is not installed: pip install megatron-core")
     if device != "cuda":
         return Missing("megatron-core computes on CUDA alone: launch.device=cuda")
-    if not torch.cuda.is_available():
+    if not accelerator.names():
         return Missing("megatron-core computes on CUDA alone, and there is no such device")
     return None
 
@@ -264,10 +265,10 @@ class MegatronLM(System):
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         weights = [weight for weight in self.model.parameters() if weight.requires_grad]
-        before = torch.cuda.memory_allocated(self.world.device)
-        torch.cuda.reset_peak_memory_stats(self.world.device)
+        accelerator.reset_peaks(self.world.device)
+        before = accelerator.peaks(self.world.device)["allocated"]
         loss = self.train_batch(batch)
-        peak = torch.cuda.max_memory_allocated(self.world.device) - before
+        peak = accelerator.peaks(self.world.device)["allocated"] - before
         stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
         masters = [p for p in stepped if all(p is not weight for weight in weights)]
         bytes_by_kind = {"weights": bytes_of(weights), "gradients": bytes_of(weight.main_grad for weight in weights)}

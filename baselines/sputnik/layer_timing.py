@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,6 +20,8 @@ import torch
 from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik.linear import kernels_of
 from baselines.sputnik.structure import structure_of
+from suite import accelerator
+from suite.accelerator import host_time
 from suite.core.errors import RankError
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Sweep
 
@@ -75,14 +76,14 @@ def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, dev
 def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
     """All implementations with kernels on this device, and notes for readers of the times."""
     csr, notes = torch_csr(layer)
-    if layer.weight.device.type == "cuda":
-        notes = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *notes]
-    else:
+    if accelerator.on_host(layer.weight.device):
         notes = [
             "Sputnik-style on a CPU: torch's kernels in the layer that trains; torch CSR is its plain product",
             UNTRIED,
             *notes,
         ]
+    else:
+        notes = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *notes]
     return [dense(layer), *csr, *sputnik(layer)], notes
 
 
@@ -181,8 +182,8 @@ class CallTimer:
     """
 
     def __init__(self, device: str, event: Callable[[], Any] | None = None, ahead: Call | None = None) -> None:
-        self.cuda = device.startswith("cuda")
-        self.event = event or partial(torch.cuda.Event, enable_timing=True)
+        self.cuda = not accelerator.on_host(device)
+        self.event = event or partial(torch.Event, device, enable_timing=True)
         self.ahead = ahead
         if self.cuda and ahead is None:
             block = torch.ones(AHEAD, AHEAD, dtype=torch.float16, device=device)
@@ -195,10 +196,10 @@ class CallTimer:
         return self._queued(call, times) if self.cuda else self._here(call, times)
 
     def _here(self, call: Call, times: int) -> float:
-        begin = perf_counter()
+        begin = host_time()
         for _ in range(times):
             call()
-        return (perf_counter() - begin) / times
+        return (host_time() - begin) / times
 
     def _queued(self, call: Call, times: int) -> float:
         begin, end = self.event(), self.event()

@@ -16,7 +16,8 @@ from torch import nn
 
 from baselines.sputnik import cpu
 from baselines.sputnik.structure import NAMES, Side, Structure, longest_row, structure_of
-from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite import accelerator
+from suite.core.errors import InvalidRequest, MissingDependency
 
 Tensor = torch.Tensor
 
@@ -24,12 +25,9 @@ Tensor = torch.Tensor
 def kernels_of(device: torch.device) -> ModuleType:
     """The module whose `spmm` and `sddmm` multiply on this device.
 
-    Raises MissingDependency without Triton on CUDA, Unsupported for any other kind of device."""
-    if device.type == "cpu":
+    Raises MissingDependency without Triton on CUDA."""
+    if accelerator.on_host(device):
         return cpu
-    if device.type != "cuda":
-        rule = "sparse products run on a CPU or on CUDA"
-        raise Unsupported(f"sparse products on {device.type}", rule=rule, legal="launch.device=cpu")
     try:
         from baselines.sputnik import cuda
     except ModuleNotFoundError as error:

@@ -19,6 +19,7 @@ from torch import nn
 
 from baselines.sputnik import UNTRIED
 from baselines.sputnik.linear import SparseLinear, kernels_of
+from suite import accelerator
 from suite.config.run import RunConfig
 from suite.core.errors import Unsupported
 from suite.core.protocols import MaskMethod, Missing, Ready, Value, World
@@ -72,8 +73,9 @@ class Sputnik(EngineSystem):
     def facts(self) -> dict[str, Any]:
         """Facts of the engine, the sparsity, and notes on the kernels and on the counted flops."""
         device = torch.device(self.engine.state.comm.world.device)
-        widened = [WIDENED] if device.type == "cpu" and self.engine.state.settings.half else []
-        untried = [UNTRIED] if device.type == "cpu" else []
+        on_host = accelerator.on_host(device)
+        widened = [WIDENED] if on_host and self.engine.state.settings.half else []
+        untried = [UNTRIED] if on_host else []
         useful, dense = (si(self.flops[name], "flop") for name in ("useful_flops_per_batch", "flops_per_batch"))
         counted = f"a batch is {useful} of kept weights, and {dense} by dense products, as percent of peak counts it"
         notes = [f"sparse products: {kernels_of(device).NAME}", *widened, *untried, counted]

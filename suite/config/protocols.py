@@ -85,7 +85,7 @@ class System(Protocol):
     def close(self) -> None: ...
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """Loss of each batch, and the time.perf_counter() at which this rank finished it."""
+        """Loss of each batch, and the time (suite.accelerator.host_time) at which this rank finished it."""
         raise Unsupported(f"a stream of {type(self).__name__}", rule="its batches are trained one by one")
 
     def score(self, batches: Sequence[Value]) -> Mapping[str, float | None]:

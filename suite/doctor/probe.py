@@ -151,11 +151,12 @@ class RunOnce:
 _TORCH = """
 import datetime, json, os, sys
 import torch, torch.distributed as dist
+from suite import accelerator
 rank = int(sys.argv[2])
 def say(**facts):
     if rank == 0:
         print(json.dumps(facts), flush=True)
-cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+cuda = accelerator.names()
 here = dist.is_available()
 say(torch=torch.__version__, built=torch.version.cuda, cuda=cuda, threads=torch.get_num_threads(),
     nccl=here and dist.is_nccl_available(), gloo=here and dist.is_gloo_available())

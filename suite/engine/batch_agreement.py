@@ -24,11 +24,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 
+from suite.accelerator import host_time
 from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures, complete
 from suite.comm.rendezvous.departures import Departures, EngineCalls
 from suite.core.errors import InvalidRequest, RankError
@@ -101,7 +101,7 @@ class BatchAgreement:
         last_sizes: Sizes of the last batch and their digest; most batches have the same sizes.
         digests: Content digests of a stream's batches that were not sent yet, by position.
         stream_base: Batches of the training before the stream.
-        next_departure_check: Seconds on the clock of perf_counter.
+        next_departure_check: Seconds on the clock of host_time.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class BatchAgreement:
             return
         if self.pending.handle.done():
             self.settle()
-        elif perf_counter() > self.next_departure_check:
-            self.next_departure_check = perf_counter() + CHECK_INTERVAL
+        elif host_time() > self.next_departure_check:
+            self.next_departure_check = host_time() + CHECK_INTERVAL
             check_departures()
 
     def settle(self) -> None:
@@ -239,7 +239,7 @@ class BatchAgreement:
         batches = self.compared["training"]
         single = call == "training" and not stream
         self.calls.begin(f"batch {batches + (row.sizes == _ENDED)}" if single else _CALLS[call][1], batches)
-        self.next_departure_check = perf_counter() + CHECK_INTERVAL
+        self.next_departure_check = host_time() + CHECK_INTERVAL
         rows = torch.zeros(self.size, len(row), dtype=torch.float64)
         rows.numpy()[self.rank] = row
         self.pending = _PendingReduction(self.reduce(rows), rows, number, source)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 from suite.core.protocols import Value
@@ -149,7 +150,7 @@ class BatchSlicer:
     def rows(self, tensors: Value, index: int) -> Value:
         """Rows of microbatch `index`, on the device."""
         start = self._start(index)
-        return tuple(tensor[start : start + self.microbatch].to(self.device) for tensor in tensors)
+        return tuple(accelerator.to(tensor[start : start + self.microbatch], self.device) for tensor in tensors)
 
     def targets(self, tensors: Targets, index: int) -> Targets:
         """Rows of microbatch `index` as targets of the loss, by name if they have names."""

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from suite.accelerator import Clock
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest
@@ -81,6 +82,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             divides=settings.streams,
             checkpoint_interval=args.activation_checkpointing,
         )
+    clock = Clock(world.device)
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
     trained_ties = [tie for tie in ties if tie.trained]
@@ -88,6 +90,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
         settings=settings,
         comm=comm,
         agreement=agreement,
+        clock=clock,
         schedule=CheckedSchedule(
             schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
         ),
@@ -110,6 +113,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             half=settings.half,
             bucket_numel=args.bucket_numel,
             kept=kept,
+            clock=clock,
         ),
         make_update=partial(
             Update,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import closing, nullcontext
-from time import perf_counter
 from typing import Any
 
+from suite.accelerator import host_time
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.values import format_value
 from suite.engine.losses import callable_name
@@ -28,9 +28,9 @@ def fit(
     total = len(batches) if isinstance(batches, Sized) else None
     seen: list[float] = []
     with _bar(total) if bar else nullcontext() as shown, closing(losses):  # type: ignore[type-var]
-        begin = perf_counter()
+        begin = host_time()
         for loss in losses:
-            end = perf_counter()
+            end = host_time()
             seen.append(loss)
             if shown is not None:
                 shown.set_postfix_str(f"loss {loss:.4g}", refresh=False)
@@ -45,7 +45,7 @@ def fit(
                         legal="an on_batch that returns None, and fewer batches in one call",
                     )
                 break
-            begin = perf_counter()
+            begin = host_time()
     return seen
 
 

@@ -8,12 +8,13 @@ takes 100 ms, and 0.6 ms in float32. `RoundedProducts` multiplies in float32 and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
+
+from suite.accelerator import host_time
 
 SIZE, REPEATS = 128, 3  # rows of the matrices of a comparison, and products of each kind
 SLOW = 2.0  # torch's products are slow if they take this many times as long as rounded products of float32
@@ -39,7 +40,7 @@ class RoundedProducts(TorchDispatchMode):
         return tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.half), func(*args, **kwargs))
 
 
-def are_slow(half: str, clock: Callable[[], float] = perf_counter) -> bool:
+def are_slow(half: str, clock: Callable[[], float] = host_time) -> bool:
     """Whether torch's products in `half` precision are slow on this processor, by the time of a small one."""
 
     def quickest(multiply: Callable[[], object]) -> float:

@@ -2,7 +2,7 @@
 
 Inside the context every tensor that torch makes is counted once, by its storage, until the storage dies. Memory inside
 fused kernels is not counted. The resident-set size would include allocator caches and libraries. On CUDA
-`torch.cuda.max_memory_allocated` takes the place of this tracker.
+`suite.accelerator.peaks` takes the place of this tracker.
 """
 
 from __future__ import annotations

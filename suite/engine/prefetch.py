@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from suite import accelerator
+
 
 class Prefetched:
     """An iterable of batches that holds the next batch on the device while one is in use.
@@ -23,7 +25,7 @@ class Prefetched:
         return len(self.batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
-        stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        stream = accelerator.stream(self.device)
         ahead: list[Any] = []
         for batch in self.batches:
             ahead.append(_copied(batch, self.device, stream))
@@ -33,23 +35,18 @@ class Prefetched:
             yield _ready(batch, stream)
 
 
-def _copied(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -> Any:
+def _copied(batch: Any, device: torch.device, stream: torch.Stream | None) -> Any:
     """The batch on the device; the copies of its tensors may be under way."""
     if stream is None:
         return batch
-    with torch.cuda.stream(stream):
-        return _map(batch, lambda tensor: _pinned(tensor).to(device, non_blocking=True))
+    with stream:
+        return _map(batch, lambda tensor: accelerator.to(tensor, device))
 
 
-def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in pinned memory, from which copies do not block; a tensor of a device as it is."""
-    return tensor.pin_memory() if tensor.device.type == "cpu" else tensor
-
-
-def _ready(batch: Any, stream: torch.cuda.Stream | None) -> Any:
+def _ready(batch: Any, stream: torch.Stream | None) -> Any:
     """The batch, for use on the current stream."""
     if stream is not None:
-        current = torch.cuda.current_stream()
+        current = torch.accelerator.current_stream(stream.device)
         current.wait_stream(stream)
         _map(batch, lambda tensor: tensor.record_stream(current))
     return batch

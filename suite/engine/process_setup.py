@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import perf_counter
+from statistics import median
 
 import torch
 from torch import nn
 
+from suite import accelerator
 from suite.comm.p2p.polling import set_timer_slack
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.world import check_device
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 
-now = perf_counter
+now = accelerator.host_time
 MIN_REPEATS = 3  # products of a measured peak; the first may wait for memory
 
 
@@ -44,10 +45,9 @@ def device_of(layers: Iterable[object], device: torch.device | str | None) -> st
             rule="a rank has one device, and the weights of a model on a GPU stay there",
             legal=f'model.to("{chosen}")',
         )
-    if chosen.startswith("cuda:"):
-        if int(chosen.removeprefix("cuda:")) >= (count := torch.cuda.device_count()):
-            raise MissingDependency(f"the device {chosen}", f"torch finds {count} GPUs; the device cpu needs none")
-        torch.cuda.set_device(chosen)
+    if chosen.startswith("cuda:") and int(chosen.removeprefix("cuda:")) >= (count := len(accelerator.names())):
+        raise MissingDependency(f"the device {chosen}", f"torch finds {count} GPUs; the device cpu needs none")
+    accelerator.select(chosen)
     return chosen
 
 
@@ -67,21 +67,25 @@ def check_half(half: str, device: torch.device | str) -> None:
 def gemm_rate(
     size: int | None = None, seconds: float = 0.3, dtype: str = "float32", device: torch.device | str = "cpu"
 ) -> float:
-    """Measured peak in flop/s: the fastest of several size x size products, on a CPU with torch's threads.
+    """Measured peak in flop/s, of several size x size products of normal numbers.
+
+    On a CPU, with torch's threads, it is that of the fastest, as other programs slow the rest. A GPU lowers its clock
+    under load, which depends on the numbers, and the peak is that of the median.
 
     Args:
         size: Rows of the matrices; by default 768, or 8192 on CUDA, which smaller matrices do not occupy.
         seconds: Least duration of the measurement.
     """
-    cuda = torch.device(device).type == "cuda"
-    size = size or (8192 if cuda else 768)
-    a, b = torch.rand(2, size, size, dtype=getattr(torch, dtype), device=device)
+    on_host = accelerator.on_host(device)
+    size = size or (768 if on_host else 8192)
+    a, b = torch.randn(2, size, size, dtype=getattr(torch, dtype), device=device)
     out = torch.empty_like(a)
-    best, begin, repeats = float("inf"), now(), 0
-    while repeats < MIN_REPEATS or now() - begin < seconds:
-        start, repeats = now(), repeats + 1
+    times: list[float] = []
+    begin = now()
+    while len(times) < MIN_REPEATS or now() - begin < seconds:
+        accelerator.synchronize(device)
+        start = now()
         torch.mm(a, b, out=out)
-        if cuda:
-            torch.cuda.synchronize(device)
-        best = min(best, now() - start)
-    return 2 * size**3 / best
+        accelerator.synchronize(device)
+        times.append(now() - start)
+    return 2 * size**3 / (min(times) if on_host else median(times))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
+from suite import accelerator
 
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # sample number of a layer's initial weights, which no training reaches
@@ -43,10 +43,7 @@ class LayerRandom:
 
     def set_generators(self, sample: int) -> None:
         """Seed the default generators for `sample`."""
-        seed = self.seed(sample)
-        torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed(seed)
+        accelerator.seed(self.seed(sample))
 
 
 @contextmanager
@@ -58,15 +55,12 @@ def drawing(run: int, layer: int, sample: int) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Context after which the default generators, of the CPU and the current CUDA device, have their states again."""
-    cpu = torch.default_generator.get_state()
-    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    """Context after which the default generators, of the CPU and of the device, have their states again."""
+    states = accelerator.random_states()
     try:
         yield
     finally:
-        torch.default_generator.set_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda)
+        accelerator.set_random_states(states)
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

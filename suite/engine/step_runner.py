@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from time import perf_counter
 from typing import NamedTuple
 
 import torch
@@ -55,6 +54,9 @@ class StepRunner:
         total_weight: Sum of the weights of all last stages, which divides losses and gradients; 1 for means.
         batch_losses: Losses of the microbatches of each batch, on the last stage.
         completed: Microbatches that the stages of this rank have completed, summed over the stages.
+        ends: Ends of batches of a stream that are not read yet.
+        trace: Spans whose times are not read yet.
+        pieces: Pieces of compression and expansion that are not read yet, with the end of the span that holds them.
         reductions: Reductions of losses that are under way.
         batches_sent: Batches whose losses are reduced, or under way.
         fault: Difference between the batches of the ranks.
@@ -69,6 +71,8 @@ class StepRunner:
         self.weights: list[torch.Tensor] = []
         self.batch_losses: dict[int, list[torch.Tensor]] = {}
         self.completed = 0
+        self.ends: list[float] = []
+        self.trace, self.pieces = Trace(), list[tuple[float, list[tuple[str, float, float]]]]()
         self.reductions: deque[_LossReduction] = deque()
         self.batches_sent = 0
         self.fault: InvalidRequest | None = None
@@ -84,7 +88,7 @@ class StepRunner:
         state.note_statistics(self.interval.microbatches)
         if state.loss_check is not None:
             state.loss_check.begin()
-        trace = state.trace if state.record_trace else None
+        trace = self.trace if state.record_trace else None
         ops = run_on_rank(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
         while True:
             try:
@@ -102,9 +106,11 @@ class StepRunner:
         if streams:
             self._finish()
             yield from self._send_losses(len(self.stream.ends), wait=True)
+            self._read_times()
             self.stream.finish()
             return
         loss = _sum_over_last_stages(state, self.batch_losses.pop(0, ())) / self.scale
+        self._read_times()
         self._finish()
         yield loss
 
@@ -121,13 +127,13 @@ class StepRunner:
         stage = state.stages[op.stage]
         if op.kind is Kind.WEIGHT:
             stage.weight_gradients(op.index)
-            self._trace_compression(perf_counter())
+            self._take_pieces()
             return ()
         if op.kind in SENDS_GRADIENT:
             with state.versions.swapped_in(op, read):
                 split = {"whole": False} if op.kind is Kind.INPUT else {}
                 gradients = stage.backward(op.index, value, **split)
-            self._trace_compression(perf_counter())
+            self._take_pieces()
             return gradients
         assert read is not None
         is_last = op.stage == place.stages - 1
@@ -159,23 +165,39 @@ class StepRunner:
             stage.check_paid()
         if tracker is not None:
             tracker.phase = "scratch"
-        start = perf_counter()
+        start = state.clock.mark()
         for category in state.update.run(self.apply_update, self.total_weight):
-            end = perf_counter()
-            self._trace_compression(end)
+            end = state.clock.mark()
+            self._take_pieces(end)
             if state.record_trace:
-                state.trace.add(state.settings.rank, category, start, end, op)
+                self.trace.add(state.settings.rank, category, start, end, op)
             start = end
         if tracker is not None:
             tracker.phase = "activations"  # passes of a stream continue
 
-    def _trace_compression(self, end: float) -> None:
-        """Record the seconds of compressing and expanding within the span that ends at `end`, as spans at its end."""
-        if self.state.pruned_after is None:
-            return
-        for category, seconds in self.state.model_states.take_compression_times().items():
-            self.state.trace.add(self.state.settings.rank, category, end - seconds, end)
-            end -= seconds
+    def _take_pieces(self, end: float | None = None) -> None:
+        """Keep the pieces of compression and expansion within the span that ends at `end`, or now."""
+        if pieces := self.state.model_states.take_pieces():
+            self.pieces.append((self.state.clock.mark() if end is None else end, pieces))
+
+    def _read_times(self) -> None:
+        """Add the spans so far to the trace, after the device has passed their marks.
+
+        The pieces of a category within one span are one span at its end."""
+        state, time_of = self.state, self.state.clock.times()
+        state.batch_end_times += [time_of(mark) for mark in self.ends]
+        for span in self.trace:
+            state.trace.append(span._replace(start=time_of(span.start), end=time_of(span.end)))
+        for mark, pieces in self.pieces:
+            end, seconds = time_of(mark), dict[str, float]()
+            for category, begun, ended in pieces:
+                seconds[category] = seconds.get(category, 0.0) + time_of(ended) - time_of(begun)
+            for category, total in seconds.items():
+                state.trace.add(state.settings.rank, category, end - total, end)
+                end -= total
+        self.trace.clear()
+        self.pieces, self.ends = [], []
+        state.clock.restart()
 
     @property
     def scale(self) -> float:
@@ -224,14 +246,14 @@ class StepRunner:
 
     def _after_streamed_op(self, op: Op) -> Iterator[float]:
         """Record the batches that end with `op`, and send or yield losses that are complete."""
-        ends, end_times = self.stream.ends, self.state.batch_end_times
+        ends, known = self.stream.ends, len(self.state.batch_end_times)
         held = len(self.state.stages)
         if op.kind in COMPLETES_MICROBATCH:
             self.completed += 1
         elif op.kind is Kind.UPDATE:
-            now = perf_counter()
-            while len(end_times) < len(ends) and self.completed >= held * ends[len(end_times)]:
-                end_times.append(now)
+            now = self.state.clock.mark()
+            while known + len(self.ends) < len(ends) and self.completed >= held * ends[known + len(self.ends)]:
+                self.ends.append(now)
             keep_newest(self.state.trace, KEPT_OPS)
             self.state.versions.forget(KEPT_OPS)
         due = self.batches_sent + (1 if self.state.settings.grid.size == 1 else LOSS_BATCHES)
@@ -254,7 +276,9 @@ class StepRunner:
             self.batches_sent = stop
             sums = torch.stack([_float64_sum(self.batch_losses.pop(batch, ())) for batch in batches])
             if self.state.settings.grid.size == 1:
-                yield from (sums / self.loss_scale).tolist()
+                losses = (sums / self.loss_scale).tolist()
+                self._read_times()
+                yield from losses
             else:
                 agreement = self.state.agreement
                 compared, digests = agreement.stream_digests(batches)
@@ -271,7 +295,9 @@ class StepRunner:
             complete(handle, self.state.comm.transport)
             self.fault = self.fault or self.state.agreement.stream_fault(compared, numbers[count:])
             if self.fault is None:
-                yield from (numbers[:count] / self.loss_scale).tolist()
+                losses = (numbers[:count] / self.loss_scale).tolist()
+                self._read_times()
+                yield from losses
 
     def _raise_fault(self) -> None:
         if self.fault is not None:
@@ -393,4 +419,5 @@ def run_on_rank(
         bound=bound,
         trace=trace,
         patience=state.agreement.patience,
+        clock=state.clock.mark,
     )

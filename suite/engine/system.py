@@ -140,7 +140,7 @@ class EngineSystem(System):
         return self.engine.train_batch(to_tensors(batch))
 
     def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """Losses of the batches, and the times at which this rank finished them, on the clock of perf_counter."""
+        """Losses of the batches, and the times at which this rank finished them, on the host's clock."""
         losses = list(self.engine.train(map_batches(batches, to_tensors)))
         return losses, self.engine.state.batch_end_times
 

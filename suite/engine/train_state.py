@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from suite.accelerator import Clock
 from suite.core.grid import Grid
 from suite.core.op import Place
 from suite.core.protocols import Group, Transport, Value, World
@@ -147,8 +148,9 @@ class TrainState:
         microbatches, updates: Microbatches and updates of the whole training, per replica.
         evaluated: Microbatches of all evaluations.
         drained: Whether no microbatch is in flight and no batch was interrupted.
+        clock: Clock of this rank's work.
         trace: Spans of the last interval; recorded only if `record_trace`.
-        batch_end_times: Seconds on the clock of perf_counter when this rank finished each batch of the last stream.
+        batch_end_times: Seconds on the host's clock when this rank finished each batch of the last stream.
         peak_in_flight: Most forward passes open at once in the last interval.
         trained_weights: The user's trained weights of the whole model by name, a tied one once, in the order of a plain
             optimizer; empty where functions make layers.
@@ -162,6 +164,7 @@ class TrainState:
     settings: RunSettings
     comm: Communicators
     agreement: BatchAgreement
+    clock: Clock
     schedule: CheckedSchedule
     slicer: BatchSlicer
     stages: Mapping[int, Stage]

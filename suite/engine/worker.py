@@ -7,7 +7,6 @@ generator, so that a stream of batches can be suspended.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from time import perf_counter
 
 from suite.comm.p2p.message import receiver
 from suite.core.errors import IllegalSchedule
@@ -28,6 +27,7 @@ def run_program(
     bound: int,
     trace: Trace | None,
     patience: Callable[[], float | None] = lambda: None,
+    clock: Callable[[], float] = float,
 ) -> Generator[Op | None, None, int]:
     """Run `program` to its end. Yields each op after it has run, and None where no accepted op is ready.
 
@@ -37,19 +37,21 @@ def run_program(
         homes: Rank of each stage of the pipeline.
         bound: Most forward passes that may be open at once. Raises IllegalSchedule for more.
         patience: Seconds to wait for a message before yielding None; None waits without a limit.
+        clock: Marks a time of the trace, see accelerator.Clock; by default all are 0.
 
     Returns:
         The most forward passes that were open at once.
     """
     in_flight = peak = 0
+    mark = clock if trace is not None else float
     stages = len(homes)
     accepted = next(program, ())
     while accepted:
-        begin = perf_counter()
+        begin = mark()
         while (ready := _next_ready(accepted, transport, stages, patience)) is None:
             yield None
         op, value, received = ready
-        start = perf_counter()
+        start = mark()
         if trace is not None and received:
             trace.add(rank, WAIT, begin, start, op)
         if op.kind is Kind.FORWARD:
@@ -60,7 +62,7 @@ def run_program(
         elif op.kind in COMPLETES_MICROBATCH:
             in_flight -= 1
         output = execute(op, value)
-        end = perf_counter()
+        end = mark()
         if trace is not None and op.kind is not Kind.UPDATE:  # an update records its reduction and step itself
             sent = sum([tensor.nbytes for tensor in output]) if receiver(op, homes) not in (None, rank) else 0
             trace.add(rank, CATEGORY[op.kind], start, end, op, sent)

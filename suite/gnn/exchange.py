@@ -10,12 +10,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import torch
 from scipy.sparse import csr_array
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
@@ -24,11 +24,21 @@ from suite.gnn.plan import Placement, validate_form
 
 
 class SpanRecorder:
-    """Timed spans of one rank, and the bytes that it has sent. With `enabled` false only bytes are counted."""
+    """Timed spans of one rank, and the bytes that it has sent. With `enabled` false only bytes are counted.
+
+    Attributes:
+        clock: Clock of the rank's work.
+        marked: The spans, with marks of the clock.
+    """
 
     def __init__(self, world: World) -> None:
-        self.rank, self.device, self.enabled = world.rank, world.device, True
-        self.trace, self.bytes_sent = Trace(), 0
+        self.rank, self.clock, self.enabled = world.rank, accelerator.Clock(world.device), True
+        self.marked, self.bytes_sent = Trace(), 0
+
+    def restart(self) -> None:
+        """Forget the spans so far."""
+        self.clock.restart()
+        self.marked.clear()
 
     @contextmanager
     def span(self, category: str, size: int = 0) -> Iterator[None]:
@@ -37,20 +47,20 @@ class SpanRecorder:
         if not self.enabled:
             yield
             return
-        begin = self.now()
+        begin = self.clock.mark()
         yield
         self.add(category, begin, size)
 
     def add(self, category: str, begin: float, size: int = 0) -> None:
         """Record a span from `begin` until now."""
         if self.enabled:
-            self.trace.add(self.rank, category, begin, self.now(), size=size)
+            self.marked.add(self.rank, category, begin, self.clock.mark(), size=size)
 
-    def now(self) -> float:
-        """Seconds of perf_counter, after all kernels queued on the device have ended."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
+    @property
+    def trace(self) -> Trace:
+        """The spans since the restart, after the device has passed their marks."""
+        time_of = self.clock.times()
+        return Trace(span._replace(start=time_of(span.start), end=time_of(span.end)) for span in self.marked)
 
 
 def column_and_row_groups(world: World, placement: Placement) -> tuple[Group, Group]:
@@ -75,7 +85,7 @@ def to_csr_tensor(matrix: csr_array, dtype: torch.dtype, device: Any) -> torch.T
     """
     if not matrix.nnz:
         return None
-    width = torch.int32 if torch.device(device).type == "cuda" else torch.int64
+    width = torch.int64 if accelerator.on_host(device) else torch.int32
     indptr, indices = (torch.from_numpy(part).to(device, width) for part in (matrix.indptr, matrix.indices))
     values = torch.from_numpy(matrix.data).to(device, dtype)
     with warnings.catch_warnings():

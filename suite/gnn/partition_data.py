@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
+from time import monotonic
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -141,9 +141,9 @@ class Prepared:
             )
         placement = placement_of(config)
         self.partition = partition_of(config, placement.parts)
-        begin = perf_counter()
+        begin = monotonic()
         forward, backward = build_plans(matrix, self.partition.parts, placement)
-        plan_seconds = perf_counter() - begin
+        plan_seconds = monotonic() - begin
         model, exchange = config.model, exchange_settings(config)
         shape, (order, epoch) = shape_of(model), product_order(model)
         form = "oblivious" if exchange.oblivious else exchange.form

@@ -120,9 +120,9 @@ class Trainer:
         Returns the mean loss over the training vertices before the update, equal on every rank. Raises Diverged if it
         is not finite.
         """
-        self.recorder.trace = Trace()
+        self.recorder.restart()
         loss = self.gradients()
-        begin = self.recorder.now()
+        begin = self.recorder.clock.mark()
         self.state.step(self.rule)
         self.state.finish(True)
         self.recorder.add(STEP, begin)

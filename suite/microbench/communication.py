@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from time import perf_counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from suite import accelerator
+from suite.accelerator import host_time
 from suite.comm.collective.process_group import SUSPENDED, TorchWorld
 from suite.comm.p2p.mpi import PairGroup, cuda_aware
 from suite.comm.p2p.polling import wait_until
@@ -87,14 +88,14 @@ class TimedOperation:
         self.size, self.number, self.output = size, number, None
         self._write(self.operand, *self.initial_data(self.world.rank))
         self.buffer.fill_(_POISON)
-        _synchronize(self.world)
+        accelerator.synchronize(self.world.device)
 
     def run_timed(self) -> float:
         """Run the operation; returns its seconds on this rank."""
-        begin = perf_counter()
+        begin = host_time()
         self.output = self.call(self.operand, self.buffer)
-        _synchronize(self.world)
-        return perf_counter() - begin
+        accelerator.synchronize(self.world.device)
+        return host_time() - begin
 
     def check(self) -> None:
         """Raise RankError where any number of the output is wrong. Not timed."""
@@ -129,8 +130,8 @@ class RoundTrip(TimedOperation):
         if self.world.rank > 1:
             return 0.0
         if self.world.rank == 0:
-            end = perf_counter() + SEND_DELAY
-            while perf_counter() < end:
+            end = host_time() + SEND_DELAY
+            while host_time() < end:
                 self.progress()
         return super().run_timed() / 2
 
@@ -148,7 +149,7 @@ class SecondBackend(TorchWorld):
     def __init__(self, world: Any, backend: str) -> None:
         self.rank, self.size, self.device, self.eager_bytes = world.rank, world.size, world.device, world.eager_bytes
         self.backend, self.order = backend, "static" if backend == "nccl" else "any"
-        self.staged = self.device.type == "cuda" and backend == "gloo"
+        self.staged = backend == "gloo" and not accelerator.on_host(self.device)
         self.timeout = SUSPENDED
         self.open_channels()
 
@@ -205,7 +206,7 @@ def all_reduces(world: World, backends: Sequence[str]) -> list[TimedOperation]:
 
 def copied(world: World, backend: str) -> bool:
     """Whether messages of this backend copy device memory through host memory."""
-    if world.device.type == "cpu" or backend == "nccl":
+    if accelerator.on_host(world.device) or backend == "nccl":
         return False
     return backend != "mpi" or not cuda_aware()
 
@@ -218,7 +219,7 @@ def _group(world: Any, backend: str) -> Group | None:
     if backend == "mpi":
         group = world.group(all_ranks)
         return group if isinstance(group, PairGroup) else None
-    collective_backend = "nccl" if world.device.type == "cuda" else "gloo"
+    collective_backend = "gloo" if accelerator.on_host(world.device) else "nccl"
     return world.collectives.group(all_ranks) if backend == collective_backend else None
 
 
@@ -305,7 +306,7 @@ def _group_sum(group: Group) -> Call:
 
 def _mpi_argument(tensor: Tensor) -> Any:
     """The tensor in the form that mpi4py accepts fastest. mpi4py needs 10 us to inspect a torch tensor."""
-    return tensor.numpy() if tensor.device.type == "cpu" else tensor
+    return tensor.numpy() if accelerator.on_host(tensor.device) else tensor
 
 
 def _staged(call: Call) -> Call:
@@ -315,8 +316,3 @@ def _staged(call: Call) -> Call:
         return buffer.copy_(call(operand.cpu(), torch.empty_like(buffer, device="cpu")))
 
     return staged
-
-
-def _synchronize(world: World) -> None:
-    if world.device.type == "cuda":
-        torch.cuda.synchronize(world.device)

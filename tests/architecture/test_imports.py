@@ -26,7 +26,7 @@ FORMULAS = (
     r"suite/papers/((axonn|samo)/(formulas|closed_forms)|common/(closed_forms|model_states|finite_difference))\.py$"
 )
 TORCH = (
-    r"suite/(comm|conformance|microbench|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/"
+    r"suite/accelerator\.py$|suite/(comm|conformance|microbench|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/"
     r"|suite/papers/\w+/probes(_\w+)?\.py$"
 )
 FORBIDDEN = (  # files, and names that they do not import

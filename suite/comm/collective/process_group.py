@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from suite import accelerator
 from suite.comm.p2p.gloo import GlooTransport, abort_group
 from suite.comm.p2p.gloo_channel import PAYLOAD_TAGS
 from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
@@ -135,7 +136,7 @@ class ProcessGroups:
         if rendezvous.one_host:
             use_loopback_interface()
         self.rendezvous = rendezvous  # its server lives as long as the groups
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        backend = "gloo" if accelerator.on_host(device) else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, store=rendezvous.store, rank=rank, world_size=size)
         self.rank, self.groups = rank, dict[tuple[int, ...], TorchGroup]()
         self.departures = Departures(rank, size, StoreBoard(rendezvous.store), at_exit=True)
@@ -194,7 +195,7 @@ class TorchWorld:
         self.rank, self.size, self.device = launch.rank, launch.size, torch.device(device)
         self.backend, self.order = transport, "static" if transport == "nccl" else order
         self.eager_bytes = eager_bytes
-        self.staged = self.device.type == "cuda" and transport == "gloo"
+        self.staged = transport == "gloo" and not accelerator.on_host(self.device)
         self.collectives = ProcessGroups(self.rank, self.size, rendezvous=rendezvous, device=self.device)
         self.departures = self.collectives.departures
         self.everyone = self.collectives.group(range(self.size))

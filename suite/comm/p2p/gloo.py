@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
+from suite import accelerator
 from suite.comm.p2p.gloo_channel import GlooChannel
 from suite.comm.p2p.message import evaluation_capacity, neighbours, receiver
 from suite.comm.p2p.polling import check_departures, wait_until
@@ -60,7 +61,7 @@ class GlooTransport(Transport):
     def __init__(self, world: TaggedWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes
-        self.on_host = world.device.type == "cpu"
+        self.on_host = accelerator.on_host(world.device)
         header_tag, self.closing_tag, payload_tag = world.tags()
         self.channels = {
             peer: GlooChannel(

@@ -113,7 +113,7 @@ class RingGroup:
 class HostMemoryWorld:
     """The ranks that mpiexec started, without torch. A ring of two ranks serves as the pair exchange."""
 
-    backend, staged = "mpi", False
+    backend, staged, on_host = "mpi", False, True
     device = landing = HostDevice
 
     def __init__(

@@ -176,7 +176,7 @@ def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Va
         The op, its tensors, and those tensors whose payload is still to be received, allocated in their exact size.
     """
     op, inline, layout = _decode(view)
-    on_host, start, tensors = device.type == "cpu", buffer.data_ptr(), []
+    on_host, start, tensors = device == buffer.device, buffer.data_ptr(), []
     for (dtype, shape), offset in zip(layout.tensors, layout.offsets, strict=False):  # the last offset is the end
         tensor = buffer.new_empty(shape, dtype=dtype, device=device)
         if inline:

@@ -74,7 +74,7 @@ def _tensor_bytes(tensor: Tensor) -> Any:
 def _finish_kernels() -> None:
     import torch
 
-    torch.cuda.current_stream().synchronize()
+    torch.accelerator.current_stream().synchronize()
 
 
 class _Incoming(NamedTuple):
@@ -116,7 +116,7 @@ class _Inbound:
             if op == CLOSE:
                 self.closed, self.posted = True, None
                 break
-            if payload and self.device.type == "cuda":
+            if payload and self.device != self.buffer.device:
                 _finish_kernels()  # kernels may still read the memory that the allocator reused
             requests = [self.comm.Irecv(_tensor_bytes(each), source=self.source, tag=_PAYLOAD_TAG) for each in payload]
             self.incoming.append(_Incoming(op, value, requests))
@@ -176,6 +176,7 @@ class ChannelWorld(Protocol):
     """World whose ranks share an MPI communicator.
 
     Attributes:
+        on_host: Whether the ranks compute on a CPU.
         staged: Whether device tensors are copied through host memory.
         order: "any", or "static".
         eager_bytes: Size of the first part of a message, in bytes.
@@ -185,6 +186,7 @@ class ChannelWorld(Protocol):
 
     rank: int
     device: Any
+    on_host: bool
     staged: bool
     order: str
     eager_bytes: int
@@ -226,7 +228,7 @@ class MpiTransport(Transport):
         value = tuple(tensor.detach().contiguous() for tensor in value)
         if self.world.staged:
             value = tuple(tensor.cpu() for tensor in value)
-        elif self.world.device.type == "cuda":
+        elif not self.world.on_host:
             _finish_kernels()  # MPI ignores streams
         if op.kind is Kind.EVALUATE:
             wait_until(lambda: len(channel.sending) < channel.capacity, self.progress)
@@ -330,12 +332,14 @@ class MpiWorld:
     ) -> None:
         import torch
 
+        from suite import accelerator
         from suite.comm.collective.process_group import ProcessGroups
 
         check_eager_bytes(eager_bytes)
         self.eager_bytes, self.order, self.device = eager_bytes, order, torch.device(device)
-        self.pair_exchange = pair_exchange and self.device.type == "cpu"
-        self.staged = self.device.type == "cuda" and not cuda_aware()
+        self.on_host = accelerator.on_host(device)
+        self.pair_exchange = pair_exchange and self.on_host
+        self.staged = not self.on_host and not cuda_aware()
         self.landing = torch.device("cpu") if self.staged else self.device
         self.comm, self.pair_comm = new_communicator(), new_communicator()
         self.groups: dict[tuple[int, ...], Group] = {}

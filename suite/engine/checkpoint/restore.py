@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.values import Json
 from suite.engine.checkpoint import run_fingerprint, storage
 from suite.engine.checkpoint.save import (
     INDEX,
     OWN,
+    RANDOM,
     SCHEMA,
     SEARCH,
     Tensors,
@@ -244,10 +246,8 @@ class _Restorer:
         state.microbatches = body["microbatches"] // state.settings.grid.data
         if state.loss_scaler and (scale := body["loss_scale"]) is not None:
             state.loss_scaler.restore(scale)
-        torch.default_generator.set_state(self.rank_state["random/cpu"])
-        device = state.comm.world.device
-        if device.type == "cuda" and "random/cuda" in self.rank_state:
-            torch.cuda.set_rng_state(self.rank_state["random/cuda"], device)
+        saved_states = {name.removeprefix(RANDOM): kept for name, kept in self.rank_state.items()}
+        accelerator.set_random_states(saved_states)
 
     def _restore_optimizer(self, rule: TorchOptimizer) -> None:
         """Copy settings, scheduler and states that torch's optimizer keeps."""

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule
 from suite.core.values import Json
@@ -35,6 +36,7 @@ from suite.engine.train_state import TrainState
 
 SCHEMA = 2
 SEARCH = "search/"  # prefix of the state of a search for a mask
+RANDOM = "random/"  # prefix of the states of random generators
 OWN = "optimizer/"  # prefix of a state that torch's optimizer keeps
 INDEX = "index/"  # prefix of the kept indices of a pruned weight, next to its compressed states
 Tensors = dict[str, torch.Tensor]
@@ -136,11 +138,9 @@ def layer_shapes(states: ModelState, layer: nn.Module) -> dict[str, list[Any]]:
 
 def _write_files(state: TrainState, folder: Path) -> dict[str, Any]:
     """Write this rank's files. Returns this rank's part of the manifest."""
-    place, states, device = state.settings.place, state.model_states, state.comm.world.device
+    place, states = state.settings.place, state.model_states
     files: dict[str, storage.FileDigest] = {}
-    tensors: Tensors = {"random/cpu": torch.default_generator.get_state()}
-    if device.type == "cuda":
-        tensors["random/cuda"] = torch.cuda.get_rng_state(device)
+    tensors: Tensors = {f"{RANDOM}{name}": kept for name, kept in accelerator.random_states().items()}
     if state.pruned_after is None and state.pruning is not None:
         tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.search_state().items()}
     for number, layer in state.numbered_layers():

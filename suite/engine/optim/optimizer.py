@@ -14,18 +14,20 @@ learning rate of the next update, and never writes live weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
+from suite import accelerator
 from suite.core.bounds import NonNegative, UnitInterval, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import Rate, as_rate
 
-_SCRATCH = 4096  # entries of a step's scratch
+_SCRATCH, _DEVICE_SCRATCH = 1 << 12, 1 << 26  # entries of a step's scratch: on a device each piece is a launch
 LAST_GRADIENT = "gradient"  # name of the state with the last gradient, if a drift needs it
 DIRECTIONS = ("velocity", "next")
 
@@ -58,11 +60,16 @@ class RuleState:
 
     @torch.no_grad()
     def add_weight_decay(self, grad: torch.Tensor, factor: float) -> None:
-        """Add `factor` times the weights to a flat gradient (coupled weight decay), _SCRATCH entries at a time."""
+        """Add `factor` times the weights to a flat gradient (coupled weight decay), piece by piece."""
         for weight, view in zip(self.weights, self.views(grad), strict=True):
-            pieces = zip(weight.reshape(-1).split(_SCRATCH), view.reshape(-1).split(_SCRATCH), strict=True)
-            for weight_piece, grad_piece in pieces:
+            for weight_piece, grad_piece in _pieces(weight.reshape(-1), view.reshape(-1)):
                 grad_piece.add_(weight_piece * factor)
+
+
+def _pieces(*flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Pieces of flat tensors of one size, which bound the scratch of an operation on them."""
+    size = _SCRATCH if accelerator.on_host(flat[0].device) else _DEVICE_SCRATCH
+    return zip(*(tensor.split(size) for tensor in flat), strict=True)
 
 
 def _store_gradient(state: RuleState, grad: torch.Tensor) -> None:
@@ -122,7 +129,7 @@ class SGD(UpdateRule):
             velocity.mul_(self.momentum).add_(grad.mul_(1 - self.dampening) if self.dampening else grad)
         lr = as_rate(self.lr)(state.updates)
         if self.nesterov:
-            for grad_piece, velocity_piece in zip(grad.split(_SCRATCH), velocity.split(_SCRATCH), strict=True):
+            for grad_piece, velocity_piece in _pieces(grad, velocity):
                 grad_piece.add_(velocity_piece * self.momentum)
             state.add_to_weights(grad.mul_(-lr))
         else:
@@ -240,8 +247,7 @@ class RMSprop(UpdateRule):
         if self.weight_decay:
             state.add_weight_decay(grad, self.weight_decay)
         _store_gradient(state, grad)
-        pieces = zip(grad.split(_SCRATCH), state.moments["square"].split(_SCRATCH), strict=True)
-        for grad_piece, square in pieces:
+        for grad_piece, square in _pieces(grad, state.moments["square"]):
             square.mul_(self.alpha).add_((grad_piece * grad_piece).mul_(1 - self.alpha))
             grad_piece.div_(square.sqrt().add_(self.eps))
         lr = as_rate(self.lr)(state.updates)

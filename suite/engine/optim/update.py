@@ -194,9 +194,9 @@ class Update:
         squared_norm = 0.0
         if self.counts_in_norm:
             duplicates = {id(tie.weights[end]) for tie in self.ties for end in tie.duplicates}
-            counted = (p for p in self.state.parameters if id(p) not in duplicates)
-            norms = (torch.linalg.vector_norm(self.state.kept_gradient(p), dtype=torch.float64) for p in counted)
-            squared_norm = math.fsum(float(norm) ** 2 for norm in norms)
+            counted = [self.state.kept_gradient(p) for p in self.state.parameters if id(p) not in duplicates]
+            norms = [*torch._foreach_norm(counted, dtype=torch.float64)] if counted else []
+            squared_norm = math.fsum(norm**2 for norm in torch.stack(norms).tolist()) if norms else 0.0  # one wait
         if self.world is not None:
             squared_norm = self.world.all_reduce_scalar(squared_norm, "sum", self.progress)
         self.norm = norm = math.sqrt(squared_norm) * factor

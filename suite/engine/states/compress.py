@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import torch
 
+from suite import accelerator
+
 # entries of a piece: 1 MiB of 64-bit indices on a CPU, 128 MiB on a GPU, where calls cost more
-_PIECE = {"cpu": 1 << 17, "cuda": 1 << 24}
+_HOST_PIECE, _DEVICE_PIECE = 1 << 17, 1 << 24
 
 
 @torch.no_grad()
@@ -21,7 +23,7 @@ def compress(dense: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 def expand(values: torch.Tensor, index: torch.Tensor, dense: torch.Tensor) -> None:
     """Write `values` of shape (kept,) to the flat view of contiguous `dense` at `index`; other entries stay."""
     flat = dense.view(-1)
-    size = _PIECE.get(dense.device.type, _PIECE["cuda"])
+    size = _HOST_PIECE if accelerator.on_host(dense.device) else _DEVICE_PIECE
     for value_piece, index_piece in zip(values.split(size), index.split(size), strict=True):
         flat.index_put_((index_piece,), value_piece)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import ModelStateSpec
 
@@ -86,52 +87,50 @@ class CopyStreams:
     """Order of fetch, step and write-back of buckets: by streams and events on CUDA, by program order on a CPU."""
 
     def __init__(self, device: torch.device, buffer_sets: int) -> None:
-        self.cuda, self.buffer_sets = device.type == "cuda", buffer_sets
-        if self.cuda:
-            self.step = torch.cuda.current_stream(device)
-            self.fetch, self.write_back = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self.buffer_sets, self.on_host = buffer_sets, accelerator.on_host(device)
+        if not self.on_host:
+            self.step = torch.accelerator.current_stream(device)
+            self.fetch, self.write_back = torch.Stream(device), torch.Stream(device)
             self.fetch.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
-            self.events: dict[tuple[str, int], torch.cuda.Event] = {}
+            self.events: dict[tuple[str, int], torch.Event] = {}
 
-    def _record(self, event_name: str, number: int, stream: torch.cuda.Stream) -> None:
-        event = torch.cuda.Event()
-        event.record(stream)
-        self.events[event_name, number] = event
+    def _record(self, event_name: str, number: int, stream: torch.Stream) -> None:
+        self.events[event_name, number] = stream.record_event()
 
     @contextmanager
     def fetching(self, number: int) -> Iterator[None]:
         """Context for copies to the buffers of bucket `number`, after their previous bucket is written back."""
-        if not self.cuda:
+        if self.on_host:
             yield
             return
         if number >= self.buffer_sets:
             self.fetch.wait_event(self.events["written back", number - self.buffer_sets])
-        with torch.cuda.stream(self.fetch):
+        with self.fetch:
             yield
         self._record("fetched", number, self.fetch)
 
     def wait_for_fetch(self, number: int) -> None:
         """Let the step's stream wait until bucket `number` is fetched."""
-        if self.cuda:
+        if not self.on_host:
             self.step.wait_event(self.events["fetched", number])
 
     def mark_stepped(self, number: int) -> None:
         """Record that bucket `number` is stepped."""
-        if self.cuda:
+        if not self.on_host:
             self._record("stepped", number, self.step)
 
     @contextmanager
     def writing_back(self, number: int) -> Iterator[None]:
         """Context for copies of bucket `number` to the host, after its step."""
-        if not self.cuda:
+        if self.on_host:
             yield
             return
         self.write_back.wait_event(self.events["stepped", number])
-        with torch.cuda.stream(self.write_back):
+        with self.write_back:
             yield
         self._record("written back", number, self.write_back)
 
     def close(self) -> None:
         """Wait until all write-backs are complete."""
-        if self.cuda:
+        if not self.on_host:
             self.write_back.synchronize()

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from time import perf_counter
 
 import torch
 from torch import nn
 
+from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import UpdateRule
 from suite.core.trace import COMPRESS, EXPAND
@@ -47,7 +47,7 @@ class ModelState:
         views: Gradient view of each weight that is not pruned, by the id of the weight.
         expansion: Layout of the buffer from which a step expands pruned weights; it is allocated as `expansion_tensor`
             while an update runs.
-        seconds: Host seconds spent on compressing and expanding.
+        pieces: Category, and marks of the begin and the end, of each compression and expansion.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class ModelState:
         half: torch.dtype | None = None,
         bucket_numel: int | None = None,
         kept: Mapping[int, torch.Tensor] | None = None,
+        clock: accelerator.Clock | None = None,
     ) -> None:
         self.parameters = list(parameters)
         dtypes = {parameter.dtype for parameter in self.parameters}
@@ -76,7 +77,8 @@ class ModelState:
         self.offloader = make_offloader(self.layout, self.flat, bucket_numel, self.device)
         self.kept: dict[int, torch.Tensor] = {}
         self.expansion_tensor: torch.Tensor | None = None
-        self.seconds = {COMPRESS: 0.0, EXPAND: 0.0}
+        self.mark = clock.mark if clock else accelerator.host_time
+        self.pieces: list[tuple[str, float, float]] = []
         self._allocate_indices()
         self._allocate_states(tuple(moments))
         self.views = {id(p): self.kept_gradient(p).view(p.shape) for p in self.parameters if id(p) not in self.kept}
@@ -123,7 +125,7 @@ class ModelState:
     def _allocate(self, state: ModelStateSpec) -> torch.Tensor:
         on_host = state.home == "host"
         device = torch.device("cpu") if on_host else self.device
-        pinned = on_host and self.device.type == "cuda"
+        pinned = on_host and not accelerator.on_host(self.device)
         return torch.zeros(state.entries, dtype=getattr(torch, state.dtype), device=device, pin_memory=pinned)
 
     # -- gradients ---------------------------------------------------------------------------------------------------
@@ -146,10 +148,10 @@ class ModelState:
     def _compress_gradient(self, parameter: torch.Tensor) -> None:
         """Add the kept entries of a pruned weight's dense gradient to the flat gradient, and free the dense one."""
         assert parameter.grad is not None
-        begin = perf_counter()
+        begin = self.mark()
         self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
         parameter.grad = None
-        self.seconds[COMPRESS] += perf_counter() - begin
+        self.pieces.append((COMPRESS, begin, self.mark()))
 
     def attach_gradients(self) -> None:
         """Make the gradient of every unpruned weight its view of the flat gradient.
@@ -257,10 +259,10 @@ class ModelState:
         if self.half:
             self._round_bucket(bucket, weights[0])
         elif bucket.start < self.indexed:
-            begin = perf_counter()
+            begin = self.mark()
             for parameter, part, position in self.flat.overlaps(self._indexed_part(bucket)):
                 expand(weights[0][position], self.kept[id(parameter)][part], parameter.data)
-            self.seconds[EXPAND] += perf_counter() - begin
+            self.pieces.append((EXPAND, begin, self.mark()))
 
     def _indexed_part(self, bucket: slice) -> slice:
         return slice(bucket.start, min(bucket.stop, self.indexed))
@@ -278,11 +280,11 @@ class ModelState:
             assert self.expansion_tensor is not None
             indexed = self._indexed_part(bucket)
             kept_weights = self.expansion_tensor[: indexed.stop - indexed.start]
-            begin = perf_counter()
+            begin = self.mark()
             for parameter, part, position in self.flat.overlaps(indexed):
                 index = self.kept[id(parameter)][part]
                 torch.index_select(parameter.data.view(-1), 0, index, out=kept_weights[position])
-            self.seconds[EXPAND] += perf_counter() - begin
+            self.pieces.append((EXPAND, begin, self.mark()))
             compressed.append(kept_weights)
         unpruned = slice(max(bucket.start, self.indexed), bucket.stop)
         return [*compressed, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.overlaps(unpruned))]
@@ -293,10 +295,10 @@ class ModelState:
             if (index := self.kept.get(id(parameter))) is None:
                 parameter.data.view(-1)[part].copy_(weights[position])
                 continue
-            begin, size = perf_counter(), part.stop - part.start
+            begin, size = self.mark(), part.stop - part.start
             rounded = parameter.data.new_empty(size) if self.expansion_tensor is None else self.expansion_tensor[:size]
             expand(rounded.copy_(weights[position]), index[part], parameter.data)
-            self.seconds[EXPAND] += perf_counter() - begin
+            self.pieces.append((EXPAND, begin, self.mark()))
 
     def weights_moved(self) -> None:
         """Follow the layers' weights to other tensors."""
@@ -324,13 +326,12 @@ class ModelState:
         """Update the half-precision copies after full-precision weights were written."""
         if self.half and self.entries:
             self._round_bucket(slice(0, self.entries), self.rule.weights[0])
-            self.take_compression_times()  # these seconds belong to no batch
+            self.pieces = []  # these belong to no batch
 
-    def take_compression_times(self) -> dict[str, float]:
-        """Return and reset the seconds of compression and expansion, by category; zeros are omitted."""
-        seconds_by_category = {category: seconds for category, seconds in self.seconds.items() if seconds}
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
-        return seconds_by_category
+    def take_pieces(self) -> list[tuple[str, float, float]]:
+        """Return and reset the pieces of compression and expansion."""
+        pieces, self.pieces = self.pieces, []
+        return pieces
 
     def allocated(self, home: str = "device") -> dict[str, int]:
         """Bytes of permanent states at `home`, by the layout's kinds."""

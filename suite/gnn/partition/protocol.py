@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import time
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import monotonic
 from typing import Protocol
 
 import numpy as np
@@ -135,9 +135,9 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
             parts, seconds, notes = _read(cache_file, key, matrix.shape[0], k)
             return Partition(parts, k, seconds, True, Quality.of(count_volumes(matrix, parts, k)), notes)
-    start = time.perf_counter()
+    start = monotonic()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
-    seconds = time.perf_counter() - start
+    seconds = monotonic() - start
     quality, notes = Quality.of(count_volumes(matrix, parts, k)), tuple(partitioner.notes())
     if cache_file is not None:
         _write(cache_file, key, parts, seconds, notes)

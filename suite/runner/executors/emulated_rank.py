@@ -146,6 +146,7 @@ class EmulatedRank:
                 homes=self.homes,
                 bound=schedule.in_flight(self.place, interval),
                 trace=self.trace,
+                clock=perf_counter,
             )
         )
         if plan.grid.size > 1:

@@ -15,6 +15,7 @@ import baselines.megatron_lm
 from baselines.common import PeerPlan
 from baselines.megatron_lm import MegatronArguments, MegatronLM, arguments
 from baselines.megatron_weights import renamed
+from suite import accelerator
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from tests.support.curves import config_of
@@ -104,10 +105,10 @@ def test_a_missing_package_or_device_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: None)
     assert "pip install megatron-core" in reason(on_cuda)
     monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: name)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(accelerator, "names", list)
     assert "launch.device=cuda" in reason(on_cpu)
     assert reason(on_cuda)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(accelerator, "names", lambda: ["H200"])
     assert MegatronLM.probe(on_cuda) == Ready()
 
 

@@ -7,9 +7,9 @@ import copy
 import torch
 from torch import nn
 
-from baselines.sputnik.linear import SparseLinear, kernels_of
+from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.structure import structure_of
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from tests.support.refusals import refused
 from tests.support.sparse_products import ALLOWED, CASES, error, errors_of, index_of, layer_of, tensor
 
@@ -102,5 +102,3 @@ def test_wrong_places_inputs_and_devices_are_refused() -> None:
         structure_of(torch.tensor([0]), outputs=65536, inputs=32768)
     with refused(InvalidRequest, subject="31 features in a layer with 16 input features"):
         layer_of(CASES["square"], torch.float32)[1](torch.ones(4, 31))
-    with refused(Unsupported, subject="sparse products on meta", legal="launch.device=cpu"):
-        kernels_of(torch.device("meta"))

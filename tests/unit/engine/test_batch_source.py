@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from suite import SGD, Engine, Grid, Replay
+from suite import SGD, Engine, Grid, Replay, accelerator
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
@@ -150,12 +151,14 @@ def test_engine_calls_preserve_generator_state(call: str) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_cuda_generators_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generators_of_a_device_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     state = [7]
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor(state))
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda new: state.__setitem__(0, int(new)))
-    monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: state.__setitem__(0, seed))
+    device = SimpleNamespace(
+        get_rng_state=lambda: torch.tensor(state),
+        set_rng_state=lambda new: state.__setitem__(0, int(new)),
+        manual_seed=lambda seed: state.__setitem__(0, seed),
+    )
+    monkeypatch.setitem(accelerator._modules, "cuda", device)
     seen = []
 
     class Looks(nn.Module):

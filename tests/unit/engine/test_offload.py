@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -40,28 +38,28 @@ class Stream:
     def synchronize(self) -> None:
         self.log.append(f"host waits for {self.name}")
 
+    def record_event(self) -> Event:
+        event = Event(f"{self.name} {self.events}")
+        self.log.append(event.name)
+        self.events += 1
+        return event
 
-class Event:
-    def record(self, stream: Stream) -> None:
-        self.name = f"{stream.name} {stream.events}"
-        stream.log.append(self.name)
-        stream.events += 1
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Event(NamedTuple):
+    name: str
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The log of all streams of offloaders, which believe that they are on a CUDA device."""
+    """The log of all streams of offloaders, which believe that they are on a device."""
     log: list[str] = []
     names = cycle(["fetch", "write-back"])
-
-    @contextmanager
-    def on(stream: Stream) -> Iterator[None]:
-        yield
-
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("step", log))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(next(names), log))
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: Stream("step", log))
+    monkeypatch.setattr(torch, "Stream", lambda device: Stream(next(names), log))
     monkeypatch.setattr(offload, "CopyStreams", lambda device, sets: CopyStreams(torch.device("cuda"), sets))
     return log
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite import SGD, Engine, Grid
+from suite import SGD, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName, Unsupported
 from suite.engine import build_state, process_setup, thread_ranks
@@ -31,15 +31,15 @@ class On(nn.Module):
 
 def test_rank_computes_on_the_device_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[str] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(accelerator, "names", lambda: ["H200"] * 2)
+    monkeypatch.setattr(accelerator, "select", current.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert device_of([On("cuda:1"), On()], None) == device_of([On("cpu")], "cuda") == device_of((), "cuda") == "cuda:1"
     assert device_of([On("cpu"), On("meta")], None) == device_of([nn.Linear], None) == "cpu"
     assert device_of([On("cpu")], torch.device("cuda:0")) == "cuda:0"
-    assert current == ["cuda:1"] * 3 + ["cuda:0"]
+    assert current == ["cuda:1"] * 3 + ["cpu"] * 2 + ["cuda:0"]
     for layer, device in ((On("cpu", "cuda:1"), None), (On("cuda:0"), "cpu"), (On("cuda:0"), "cuda")):
         with refused(InvalidRequest, subject=f"weights on {' and '.join(layer.devices)}"):
             device_of([layer], device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def driven(
         return (torch.zeros(3), torch.zeros(2, dtype=torch.int64))
 
     homes = range(3, 3 + stages)
-    options: Any = {"rank": 4, "homes": homes, "bound": bound, "trace": trace}
+    options: Any = {"rank": 4, "homes": homes, "bound": bound, "trace": trace, "clock": perf_counter}
     peak = run_to_end(run_program(program(*steps, ran=ran), execute, transport, **options))
     return ran, executed, trace, peak
 

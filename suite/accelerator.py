@@ -1,0 +1,138 @@
+"""The device of a rank: random state, streams, pinned memory, memory statistics, and the times of its work.
+
+No other module asks what kind a device is, or reads a clock beside its work. `torch.accelerator` does the work here. On
+a CPU the same calls have no effect, so a CPU, a GPU and the device of tests/cuda run the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from types import ModuleType
+
+import torch
+
+Device = torch.device | str
+host_time = perf_counter  # seconds; for work of the host alone, and after `synchronize`
+_modules: dict[str, ModuleType] = {}  # torch's modules of the devices in use, by type
+
+
+def on_host(device: Device) -> bool:
+    """Whether the host computes: on the CPU, or the shapes of meta tensors."""
+    return torch.device(device).type in ("cpu", "meta")
+
+
+def names() -> list[str]:
+    """Names of the accelerators that torch finds."""
+    module = torch.cuda
+    return [module.get_device_name(number) for number in range(module.device_count())] if module.is_available() else []
+
+
+def select(device: Device) -> None:
+    """Use `device` from now on in this thread."""
+    device = torch.device(device)
+    if not on_host(device):
+        _modules[device.type] = torch.get_device_module(device)
+        if device.index is not None:
+            torch.accelerator.set_device_index(device.index)
+
+
+def synchronize(device: Device) -> None:
+    """Wait until the device has done all work that is queued."""
+    if not on_host(device):
+        torch.accelerator.synchronize(device)
+
+
+# -- random state ----------------------------------------------------------------------------------------------------
+
+
+def seed(number: int) -> None:
+    """Seed the default generators of the CPU and of the devices in use."""
+    torch.default_generator.manual_seed(number)
+    for module in _modules.values():
+        module.manual_seed(number)
+
+
+def random_states() -> dict[str, torch.Tensor]:
+    """States of the default generators, by type of device."""
+    states = {name: module.get_rng_state() for name, module in _modules.items()}
+    return {"cpu": torch.default_generator.get_state(), **states}
+
+
+def set_random_states(states: Mapping[str, torch.Tensor]) -> None:
+    """Restore `random_states`; the state of a device that is not in use is left."""
+    torch.default_generator.set_state(states["cpu"])
+    for name, module in _modules.items():
+        if name in states:
+            module.set_rng_state(states[name])
+
+
+# -- streams and memory ----------------------------------------------------------------------------------------------
+
+
+def stream(device: Device) -> torch.Stream | None:
+    """A new stream of the device; None on a CPU, where copies run in program order."""
+    return None if on_host(device) else torch.Stream(device)
+
+
+def to(tensor: torch.Tensor, device: Device) -> torch.Tensor:
+    """The tensor on `device`. The host does not wait for the copy, which reads pinned memory."""
+    if on_host(device) or not on_host(tensor.device):
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def reset_peaks(device: Device) -> None:
+    """Begin to count the largest number of bytes that the allocator of a device holds."""
+    if not on_host(device):
+        torch.accelerator.reset_peak_memory_stats(device)
+
+
+def peaks(device: Device) -> dict[str, int]:
+    """Largest numbers of bytes since `reset_peaks`, in tensors and in all that the allocator holds; empty on a CPU."""
+    if on_host(device):
+        return {}
+    memory = torch.accelerator
+    return {"allocated": memory.max_memory_allocated(device), "reserved": memory.max_memory_reserved(device)}
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Times of a rank's work, in seconds of perf_counter.
+
+    On a CPU a mark is such a time. A device runs behind the host, so there a mark is the number of an event in its
+    queue, and `times` waits for the device once for all marks: a batch is timed without a wait in between.
+
+        clock = Clock(device)
+        begin = clock.mark(); work(); end = clock.mark()
+        time_of = clock.times()
+        seconds = time_of(end) - time_of(begin)
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = torch.device(device)
+        self.events: list[torch.Event] = []
+        self.zero = 0.0  # time of the first event, at which the device is idle
+        self.mark: Callable[[], float] = perf_counter if on_host(device) else self._record
+
+    def _record(self) -> float:
+        if not self.events:
+            self.zero = perf_counter()
+        event = torch.Event(self.device, enable_timing=True)
+        event.record(torch.accelerator.current_stream(self.device))
+        self.events.append(event)
+        return float(len(self.events) - 1)
+
+    def times(self) -> Callable[[float], float]:
+        """Function from the marks so far to their times."""
+        if not self.events:
+            return float
+        self.events[-1].synchronize()
+        times = [self.zero + self.events[0].elapsed_time(event) / 1000 for event in self.events]
+        return lambda mark: times[int(mark)]
+
+    def restart(self) -> None:
+        """Forget the marks so far."""
+        self.events.clear()

@@ -1,0 +1,137 @@
+"""What an engine asks of a device: its times without waits in between, few launches, and few reads of numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from suite import SGD, AdamW, Engine, RMSprop, accelerator
+from suite.accelerator import Clock
+from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, STEP
+from suite.engine.optim.optimizer import RuleState
+from suite.engine.pruning import Pruning
+from suite.pruning.magnitude import Magnitude
+from tests.support.small_engines import alone, linears, mse_loss, normal_batches
+
+
+class Queue:
+    """A device whose events are one second apart, and which counts the waits of the host."""
+
+    def __init__(self) -> None:
+        self.recorded = self.waits = 0
+
+    def event(self, device: torch.device, *, enable_timing: bool) -> Any:
+        assert (device.type, enable_timing) == ("cuda", True)
+        return Event(self)
+
+
+class Event:
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def record(self, stream: object) -> None:
+        self.number = self.queue.recorded
+        self.queue.recorded += 1
+
+    def elapsed_time(self, later: Event) -> float:
+        return 1000.0 * (later.number - self.number)
+
+    def synchronize(self) -> None:
+        self.queue.waits += 1
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    queue = Queue()
+    monkeypatch.setattr(torch, "Event", queue.event)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: None)
+    return queue
+
+
+def test_marks_are_read_with_one_wait(queue: Queue) -> None:
+    clock = Clock("cuda")
+    assert clock.times()(3.5) == 3.5, "no mark, no wait"
+    marks = [clock.mark() for _ in range(4)]
+    time_of = clock.times()
+    times = [time_of(mark) for mark in marks]
+    assert [later - times[0] for later in times] == pytest.approx([0, 1, 2, 3])
+    assert abs(times[0] - accelerator.host_time()) < 60, "the times are on the host's clock"
+    assert queue.waits == 1
+    clock.restart()
+    clock.mark()
+    assert clock.times()(0.0) >= times[0]
+
+
+def test_a_batch_is_timed_by_events_with_one_wait(queue: Queue) -> None:
+    pruning = Pruning(Magnitude(), 0.5)
+    engine = Engine(
+        linears(4, 4, 4), loss=mse_loss, optimizer=SGD(0.1), microbatch=2, pruning=pruning, check_loss=0, world=alone()
+    )
+    state = engine.state
+    state.clock = clock = Clock("cuda")
+    state.model_states.mark = clock.mark
+    for batch in normal_batches(3, 4, 4, 4):
+        queue.waits = queue.recorded = 0
+        engine.train_batch(batch)
+        assert queue.waits == 1
+        assert not clock.events
+        spans: Counter[str] = Counter(span.category for span in state.trace)
+        # each of two backward passes compresses the gradients of two weights: four pieces of a second, two spans of 2 s
+        assert spans == {FORWARD: 2, BACKWARD: 2, STEP: 1, COMPRESS: 2, EXPAND: 1}
+        assert [span.seconds for span in state.trace if span.category == COMPRESS] == pytest.approx([2.0, 2.0])
+        assert max(span.end for span in state.trace) - min(span.start for span in state.trace) < queue.recorded
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that start a kernel or read a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launched, self.read = 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
+        self.read += func is torch.ops.aten._local_scalar_dense.default
+        self.launched += not func.is_view and func is not torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+RULES: list[Callable[[], Any]] = [
+    lambda: AdamW(0.1),
+    lambda: SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+    lambda: RMSprop(0.1, momentum=0.9, weight_decay=0.1),
+]
+
+
+@pytest.mark.parametrize("make", RULES)
+def test_a_step_on_a_device_is_a_few_launches(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any]) -> None:
+    monkeypatch.setattr(accelerator, "on_host", lambda device: False)
+    rule, weight, entries = make(), torch.ones(2000, 2000), 4_000_000
+    state = RuleState([weight], {name: torch.zeros(entries) for name in rule.states}, updates=1)
+    with Operations() as operations:
+        rule.step(state, torch.ones(entries))
+    assert 0 < operations.launched <= 20
+    assert operations.read == 0
+
+
+def test_clipping_reads_one_tensor_of_norms() -> None:
+    """Not one number per weight."""
+    engine = Engine(
+        [nn.Linear(4, 4) for _ in range(6)],
+        loss=mse_loss,
+        optimizer=SGD(0.1),
+        microbatch=2,
+        clip_norm=0.5,
+        check_loss=0,
+        world=alone(),
+    )
+    (batch,) = normal_batches(1, 4, 4, 4, torch.float32)
+    with Operations() as operations:
+        engine.train_batch(batch)
+    assert engine.gradient_norm is not None
+    assert operations.read < 6
