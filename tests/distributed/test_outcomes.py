@@ -59,7 +59,7 @@ FAULTS = [
     ("close", Outcome.FAILED, "did not close", []),
     ("close", Outcome.FAILED, "did not close", ["grid.inter=2"]),
 ]
-LIMITS = {"hang": ("measure.deadline", 5), "stop": ("launch.heartbeat_timeout", 6)}  # seconds of an idle machine
+LIMITS = {"hang": ("measure.deadline", 12), "stop": ("launch.heartbeat_timeout", 15)}  # seconds of an idle machine
 SAMPLES = {"missing": 0, "diverge": 2, "close": 2}  # times of batches that are kept; a batch that diverged was timed
 
 
