@@ -129,7 +129,8 @@ class Clock:
         """Function from the marks so far to their times."""
         if not self.events:
             return float
-        self.events[-1].synchronize()
+        if not self.events[-1].query():  # a read of the loss has waited already
+            self.events[-1].synchronize()
         times = [self.zero + self.events[0].elapsed_time(event) / 1000 for event in self.events]
         return lambda mark: times[int(mark)]
 

@@ -170,10 +170,11 @@ def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptB
 def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
     """Raises InvalidRequest on all ranks if replicas, or the ends of a tied weight, keep different entries."""
     settings, guard = state.settings, state.comm.guard
-    layers = settings.layers
-    stage_keys = sorted(key for key in indices if key[0] in layers)
-    stage_mask = b"".join(f"{key}".encode() + _to_bytes(indices[key]) for key in stage_keys)
-    for stage in range(settings.grid.inter):
+    stage_mask, stages = b"", settings.grid.inter if settings.grid.size > 1 else 0  # one rank agrees with itself
+    if stages:
+        stage_keys = sorted(key for key in indices if key[0] in settings.layers)
+        stage_mask = b"".join(f"{key}".encode() + _to_bytes(indices[key]) for key in stage_keys)
+    for stage in range(stages):
         if not guard.all_equal(stage_mask if stage == settings.place.rank else None):
             raise InvalidRequest(
                 f"masks of stage {stage} that differ between replicas", rule="all replicas have the same mask"

@@ -196,7 +196,8 @@ class Update:
             duplicates = {id(tie.weights[end]) for tie in self.ties for end in tie.duplicates}
             counted = [self.state.kept_gradient(p) for p in self.state.parameters if id(p) not in duplicates]
             norms = [*torch._foreach_norm(counted, dtype=torch.float64)] if counted else []
-            squared_norm = math.fsum(norm**2 for norm in torch.stack(norms).tolist()) if norms else 0.0  # one wait
+            read = torch.stack(norms).cpu().tolist() if norms else []  # one wait for a device, not one per weight
+            squared_norm = math.fsum(norm**2 for norm in read)
         if self.world is not None:
             squared_norm = self.world.all_reduce_scalar(squared_norm, "sum", self.progress)
         self.norm = norm = math.sqrt(squared_norm) * factor

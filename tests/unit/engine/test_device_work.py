@@ -39,6 +39,9 @@ class Event:
         self.number = self.queue.recorded
         self.queue.recorded += 1
 
+    def query(self) -> bool:
+        return False
+
     def elapsed_time(self, later: Event) -> float:
         return 1000.0 * (later.number - self.number)
 
