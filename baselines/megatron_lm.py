@@ -184,7 +184,7 @@ def missing(device: str) -> Missing | None:
         return Missing("megatron-core is not installed: pip install megatron-core")
     if device != "cuda":
         return Missing("megatron-core computes on CUDA alone: launch.device=cuda")
-    if not accelerator.names():
+    if not accelerator.count():
         return Missing("megatron-core computes on CUDA alone, and there is no such device")
     return None
 

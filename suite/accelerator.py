@@ -1,6 +1,6 @@
 """The device of a rank: random state, streams, pinned memory, memory statistics, and the times of its work.
 
-No other module asks what kind a device is, or reads a clock beside its work. `torch.accelerator` does the work here. On
+No other module distinguishes kinds of devices, or times their work. `torch.accelerator` does most of the work here. On
 a CPU the same calls have no effect, so a CPU, a GPU and the device of tests/cuda run the same lines.
 """
 
@@ -22,10 +22,14 @@ def on_host(device: Device) -> bool:
     return torch.device(device).type in ("cpu", "meta")
 
 
+def count() -> int:
+    """Number of GPUs that torch finds; CUDA is not initialized."""
+    return torch.cuda.device_count()
+
+
 def names() -> list[str]:
-    """Names of the accelerators that torch finds."""
-    module = torch.cuda
-    return [module.get_device_name(number) for number in range(module.device_count())] if module.is_available() else []
+    """Names of the GPUs that torch finds."""
+    return [torch.cuda.get_device_name(number) for number in range(count())]
 
 
 def select(device: Device) -> None:

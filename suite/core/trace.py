@@ -89,7 +89,11 @@ class Trace(list[Span]):
     def shifted(self) -> Trace:
         """The same spans with time counted from the earliest start."""
         zero = min((span.start for span in self), default=0.0)
-        return Trace(span._replace(start=span.start - zero, end=span.end - zero) for span in self)
+        return self.timed(lambda time: time - zero)
+
+    def timed(self, time_of: Callable[[float], float]) -> Trace:
+        """The same spans, with `time_of` each start and end in its place."""
+        return Trace(span._replace(start=time_of(span.start), end=time_of(span.end)) for span in self)
 
     @property
     def makespan(self) -> float:

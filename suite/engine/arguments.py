@@ -98,15 +98,15 @@ def by_name(init: Callable[_Arguments, None]) -> Callable[_Arguments, None]:
 
     @wraps(init)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
-        check_names(init, kwargs)
+        check_names(kwargs)
         init(*args, **kwargs)
 
     return checked
 
 
-def check_names(init: Callable[..., None], names: Iterable[str]) -> None:
-    """Raises UnknownName for a name that is no argument of the constructor `init` of Engine."""
-    known = [*inspect.signature(init).parameters][1:]
+def check_names(names: Iterable[str]) -> None:
+    """Raises UnknownName for a name that is no argument of `Engine`."""
+    known = [field.name for field in fields(EngineArguments)]
     for name in names:
         if name not in known:
             raise UnknownName("argument of Engine", name, known)

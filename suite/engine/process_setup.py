@@ -45,7 +45,7 @@ def device_of(layers: Iterable[object], device: torch.device | str | None) -> st
             rule="a rank has one device, and the weights of a model on a GPU stay there",
             legal=f'model.to("{chosen}")',
         )
-    if chosen.startswith("cuda:") and int(chosen.removeprefix("cuda:")) >= (count := len(accelerator.names())):
+    if chosen.startswith("cuda:") and int(chosen.removeprefix("cuda:")) >= (count := accelerator.count()):
         raise MissingDependency(f"the device {chosen}", f"torch finds {count} GPUs; the device cpu needs none")
     accelerator.select(chosen)
     return chosen

@@ -70,7 +70,7 @@ class Replay(ThreadRanks[Engine]):
             return engine
 
         arguments |= {"grid": grid, "compare_batches": False}
-        check_names(Engine.__init__, arguments)
+        check_names(arguments)
         memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
         if isinstance(model, nn.Module):
             copies: nn.Module | list[Layer] = copy.deepcopy(model)

@@ -186,8 +186,7 @@ class StepRunner:
         The pieces of a category within one span are one span at its end."""
         state, time_of = self.state, self.state.clock.times()
         state.batch_end_times += [time_of(mark) for mark in self.ends]
-        for span in self.trace:
-            state.trace.append(span._replace(start=time_of(span.start), end=time_of(span.end)))
+        state.trace += self.trace.timed(time_of)
         for mark, pieces in self.pieces:
             end, seconds = time_of(mark), dict[str, float]()
             for category, begun, ended in pieces:

@@ -34,7 +34,7 @@ _P = ParamSpec("_P")
 
 
 class _Failed(NamedTuple):
-    """What ended the iteration over the user's batches."""
+    """The error that ended the iteration over the user's batches."""
 
     error: BaseException
 

@@ -1,4 +1,4 @@
-"""suite/accelerator.py alone asks what kind a device is, and reads clocks beside the work of a device."""
+"""Only suite/accelerator.py distinguishes kinds of devices, and times their work."""
 
 from __future__ import annotations
 

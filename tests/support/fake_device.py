@@ -77,7 +77,7 @@ def _register() -> None:
 
 
 class Work(TorchDispatchMode):
-    """What the host asked of the device.
+    """Work of the host with the device.
 
     Attributes:
         launches: Operations that start a kernel, by name.

@@ -22,6 +22,7 @@ def run_ranks(
     launcher: str = "mpiexec",
     deadline: float = 120,
     extra: dict[str, str] | None = None,
+    again: int = 2,
 ) -> str:
     """Standard output of `program` under mpiexec or torchrun; an AssertionError with everything it said if it fails or
     is late. `deadline` counts seconds of an idle machine."""
@@ -38,8 +39,8 @@ def run_ranks(
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"")[-2000:], (late.stderr or b"")[-2000:]
         raise AssertionError(f"{ranks} ranks of {program.name} were not done in {deadline} s\n{said}") from late
-    if _NOT_STARTED in done.stdout + done.stderr:  # Open MPI has its own limits of time, which a busy machine exceeds
-        return run_ranks(ranks, program, *arguments, launcher=launcher, deadline=deadline, extra=extra)
+    if again and _NOT_STARTED in done.stdout + done.stderr:  # a busy machine exceeds Open MPI's own limits of time
+        return run_ranks(ranks, program, *arguments, launcher=launcher, deadline=deadline, extra=extra, again=again - 1)
     assert done.returncode == 0, f"{program.name} on {ranks} ranks: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

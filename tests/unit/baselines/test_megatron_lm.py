@@ -105,10 +105,10 @@ def test_a_missing_package_or_device_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: None)
     assert "pip install megatron-core" in reason(on_cuda)
     monkeypatch.setattr(baselines.megatron_lm, "find_spec", lambda name: name)
-    monkeypatch.setattr(accelerator, "names", list)
+    monkeypatch.setattr(accelerator, "count", lambda: 0)
     assert "launch.device=cuda" in reason(on_cpu)
     assert reason(on_cuda)
-    monkeypatch.setattr(accelerator, "names", lambda: ["H200"])
+    monkeypatch.setattr(accelerator, "count", lambda: 1)
     assert MegatronLM.probe(on_cuda) == Ready()
 
 

@@ -1,4 +1,4 @@
-"""What an engine asks of a device: its times without waits in between, few launches, and few reads of numbers."""
+"""Work of an engine on a device: a batch is timed with one wait, a step has few launches, a norm is one read."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class On(nn.Module):
 
 def test_rank_computes_on_the_device_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[str] = []
-    monkeypatch.setattr(accelerator, "names", lambda: ["H200"] * 2)
+    monkeypatch.setattr(accelerator, "count", lambda: 2)
     monkeypatch.setattr(accelerator, "select", current.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("RANK", "5")
