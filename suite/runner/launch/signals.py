@@ -26,8 +26,13 @@ LINUX = sys.platform == "linux"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRACEBACK = "SUITE_TRACEBACK"  # environment variable; 1: every command prints the traceback of the error that ends it
 _GRACE = 5.0  # seconds that an interrupted program may take to end
+_AGAIN = 0.01  # seconds after which a signal whose exception Python dropped is sent again
 _PR_SET_PDEATHSIG = 1
-_state: dict[str, int] = {"handled": 0, "signal": 0}  # whether handlers are installed, and the first signal or 0
+_state: dict[str, int] = {
+    "handled": 0,  # whether handlers are installed
+    "signal": 0,  # the first signal, or 0
+    "raised": 0,  # whether its exception was raised
+}
 
 
 class Interrupted(SystemExit):
@@ -52,20 +57,30 @@ def ending_ranks() -> Iterator[None]:
     """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted. Has an effect in the main thread only.
 
     Only the first signal raises, so that the clean-up is not interrupted. The context then ends with Interrupted, even
-    if a library has replaced or swallowed the exception. A signal that was ignored before stays ignored (`nohup`, or
-    the background of a shell).
+    if a library has replaced or swallowed the exception. Python itself drops an exception of a finalizer or of a
+    callback of a weak reference, as the import system has them: the signal is then sent again. A signal that was
+    ignored before stays ignored (`nohup`, or the background of a shell).
     """
 
     def raise_interrupted(number: int, frame: FrameType | None) -> None:
-        if not _state["signal"]:
-            _state["signal"] = number
-            raise Interrupted(number)
+        if not _state["raised"]:
+            _state.update(signal=_state["signal"] or number, raised=True)
+            raise Interrupted(_state["signal"])
+
+    def raise_dropped(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, Interrupted):
+            _state["raised"] = False
+            main = threading.main_thread().ident
+            threading.Timer(_AGAIN, signal.pthread_kill, (main, _state["signal"])).start()
+        else:
+            report(dropped)
 
     if threading.current_thread() is not threading.main_thread() or _state["handled"]:
         yield
         return
     before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
     _state["handled"] = True
+    report, sys.unraisablehook = sys.unraisablehook, raise_dropped
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, raise_interrupted)
@@ -73,7 +88,8 @@ def ending_ranks() -> Iterator[None]:
         yield
     finally:
         first = _state["signal"]
-        _state.update(handled=False, signal=0)
+        _state.update(handled=False, signal=0, raised=False)
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if first else handler)
         if first:
