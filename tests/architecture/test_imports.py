@@ -19,6 +19,7 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from tests.architecture.trees import ROOT, trees
+from tests.support.scripts import printed
 
 ROWS = r"papers\.common\.claims|papers\.common\.reproduce_commands|papers\.public\.league_file"
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
@@ -148,8 +149,7 @@ def test_parent_process_loads_no_torch_and_the_command_line_only_the_standard_li
         loaded['a checked run'] = new()
         print(json.dumps(loaded))"""
     program = "\n".join(line.removeprefix(" " * 8) for line in code.splitlines())
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = json.loads(done.stdout)
+    loaded = json.loads(printed("-c", program))
     assert set(loaded["suite.cli.main"]) <= {*sys.stdlib_module_names, "suite"}
     assert "pydantic" in loaded["a checked run"]
     assert {name: packages for name, packages in loaded.items() if {"torch", "mpi4py"} & set(packages)} == {}

@@ -84,6 +84,7 @@ def assert_all_change(tried: dict[str, tuple[claims.Answered, ...]], *options: s
     assert [name for name, changed in changes.items() if not changed] == []
 
 
+@pytest.mark.slow("a verdict or two of each drawn mutation is computed again")
 def test_verdicts_of_a_few_mutations_change() -> None:
     fast = [mutation for mutation in KNOWN if set(mutation.turns) - set(mutation.slowly)]
     few = generator("mutations").sample(fast, FEW)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ import baselines.sputnik
 from baselines.sputnik.linear import kernels_of
 from suite.core.errors import MissingDependency
 from tests.support.drawn import drawn
+from tests.support.scripts import printed
 from tests.support.sparse_products import ALLOWED, CASES
-from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = importlib.util.find_spec("triton") is not None
@@ -33,17 +31,9 @@ CELLS = drawn(
 @pytest.fixture(scope="module")
 def errors() -> dict[str, dict[str, float]]:
     """By case and type, then by product: relative to the largest value."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("program_sputnik.py")), *(v for p in CELLS for v in p.values)],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience(60),
-    )
-    assert done.returncode == 0, done.stderr
-    errors_of: dict[str, dict[str, float]] = json.loads(done.stdout)
+    program = str(Path(__file__).with_name("program_sputnik.py"))
+    output = printed(program, *(str(value) for cell in CELLS for value in cell.values), TRITON_INTERPRET="1")
+    errors_of: dict[str, dict[str, float]] = json.loads(output)
     return errors_of
 
 

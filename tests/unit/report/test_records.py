@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.report import records, write_report
 from tests.support.refusals import refused
 from tests.support.report_records import make, store
+from tests.support.scripts import printed
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {
@@ -93,9 +92,6 @@ def test_lines_of_the_document_print_the_table(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
     shutil.copytree(ROOT / "reports" / "measured", tmp_path / "reports" / "measured")
     code += "\nimport sys\nassert 'torch' not in sys.modules\n"
-    line = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    head, *rows = done.stdout.splitlines()
+    head, *rows = printed("-c", code, cwd=tmp_path).splitlines()
     assert head.split() == ["system", "grid", "batch.size", "precision", "batch_time_median"]
     assert any("axonn" in row for row in rows)
