@@ -1,4 +1,4 @@
-# make reproduce | kick-the-tires | test | lint | report | doctor | benchmark | nightly | drawn | exhaustive | soak
+# make reproduce | kick-the-tires | gpu | test | lint | report | doctor | benchmark | nightly | drawn | exhaustive | soak
 # SCALE=laptop chooses how much is reproduced; PYTHON=... INSTALL=no uses the interpreter at hand as it is.
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=3: processes that share out the tests, one more than a laptop's two cores, as tests wait for ranks and commands;
@@ -7,7 +7,7 @@
 
 PYTHON  ?= python3
 INSTALL ?= yes
-SCALE   ?= laptop
+SCALE   ?= $(if $(filter gpu,$(MAKECMDGOALS)),gpu,laptop)
 LAUNCH  ?= local
 ARGS    ?=
 TESTS   ?= tests
@@ -44,7 +44,7 @@ PYTEST = $(GUARD) $(RUN) -m pytest -n $(WORKERS) $(FATAL) $(if $(SEED),--seed=$(
 FILES  = --dist loadfile --no-loadscope-reorder
 SOAK   = $(GUARD) $(RUN) -m tests.soak $(if $(SEED),--seed=$(SEED)) --kills=$(KILLS) --configs=$(CONFIGS) --real=$(REAL)
 
-.PHONY: reproduce kick-the-tires test lint report doctor benchmark nightly drawn exhaustive soak install clean ae-bundle
+.PHONY: reproduce kick-the-tires gpu test lint report doctor benchmark nightly drawn exhaustive soak install clean ae-bundle
 
 reproduce: $(READY)
 	@$(GUARD) $(RUN) -m suite reproduce scale=$(SCALE) launch=$(LAUNCH) $(ARGS)
@@ -53,6 +53,10 @@ reproduce: $(READY)
 kick-the-tires: $(READY)
 	-@$(RUN) -m suite doctor
 	@$(GUARD) $(RUN) -m suite reproduce scale=kick_the_tires $(ARGS)
+
+# what one GPU can measure, within 480 seconds; called again, it goes on. SCALE=gpu_rehearsal: on a CPU, tiny shapes
+gpu: $(READY)
+	@$(GUARD) $(RUN) -m suite gpu scale=$(SCALE) $(ARGS)
 
 test: $(READY)
 	@$(PYTEST) $(FILES) $(if $(TIMES),--seconds=$(TIMES)) $(TESTS)

@@ -25,6 +25,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
+from suite.engine.makers import configured, loss_of
 from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
 from suite.engine.process_setup import check_half
@@ -108,6 +109,7 @@ class PeerPlan:
     """Parts of a config that a compared system needs: the network, its split and the shape of a batch.
 
     Attributes:
+        loss: Mean loss of outputs and targets.
         ties: Tied weights, as the argument `tied` of Engine.
         split: Layers of each stage.
         microbatches: Number per replica and batch.
@@ -118,7 +120,9 @@ class PeerPlan:
         model, batch = config.model, config.batch
         self.grid = config.grid.build()
         self.network, self.shape = network_module(model.network), config.network()
-        self.makers = self.network.layers(self.shape, dropout=model.dropout, dtype=model.dtype)
+        makers = self.network.layers(self.shape, dropout=model.dropout, dtype=model.dtype)
+        self.makers = configured(config.kernels, makers, draws_on=config.launch.draws_on)
+        self.loss = loss_of(config.kernels, model.network)
         self.blocks = [layer.checkpointed for layer in self.shape.shapes()]
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
         self.split: Split = divide_ranks(self.shape, _homes(config), config.split)

@@ -89,7 +89,7 @@ def module(plan: PeerPlan) -> Any:
     divided = Divided(
         specs,
         topology=PipeModelDataParallelTopology(grid.inter, grid.tensor, grid.data),
-        loss_fn=plan.network.loss,
+        loss_fn=plan.loss,
         activation_checkpoint_interval=1 if plan.options.checkpoints else 0,
         checkpointable_layers=[Piece.__name__],
     )

@@ -36,8 +36,8 @@ class PyTorch(System):
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)
         self.model, self.device = stage_of(plan, layers).to(world.device), world.device
-        self.loss = plan.network.loss
-        self.stepper = Stepper(config, list(self.model.parameters()))
+        self.loss = plan.loss
+        self.stepper = Stepper(config, list(self.model.parameters()), fused=config.kernels.fused or None)
         self.optimizer = self.stepper.optimizer
         self.microbatch = plan.microbatch
         self.trace = Trace()

@@ -171,7 +171,7 @@ class TorchPipelining(System):
         return self.share * self.stepper.factor
 
     def _loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        loss: torch.Tensor = self.plan.network.loss(outputs, targets) * self.factor
+        loss: torch.Tensor = self.plan.loss(outputs, targets) * self.factor
         return loss
 
     def _zero_gradients(self) -> None:

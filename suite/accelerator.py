@@ -6,6 +6,7 @@ a CPU the same calls have no effect, so a CPU, a GPU and the device of tests/cud
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import ModuleType
@@ -84,6 +85,20 @@ def to(tensor: torch.Tensor, device: Device) -> torch.Tensor:
     if on_host(device) or not on_host(tensor.device):
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def host_zeros(count: int, dtype: torch.dtype, device: Device) -> torch.Tensor:
+    """A flat tensor of `count` zeros in host memory, which copies from and to `device` read without a wait.
+
+    CUDA pins exactly these pages until the tensor is freed: torch's own pinned allocations grow to powers of two.
+    """
+    tensor = torch.zeros(count, dtype=dtype)
+    if torch.device(device).type == "cuda" and count:
+        address, runtime = tensor.data_ptr(), torch.cuda.cudart()
+        if code := int(runtime.cudaHostRegister(address, tensor.nbytes, 0)):
+            raise RuntimeError(f"CUDA pins no {tensor.nbytes} bytes of host memory: error {code}, out of memory")
+        weakref.finalize(tensor.untyped_storage(), runtime.cudaHostUnregister, address).atexit = False
+    return tensor
 
 
 def reset_peaks(device: Device) -> None:

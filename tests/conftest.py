@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from suite.runner.launch.signals import ENDING_SIGNALS
 
-settings.register_profile("shared cores", deadline=None)
-settings.load_profile("shared cores")
+with suppress(ModuleNotFoundError):  # a machine with a GPU that runs tests/cuda alone may lack it
+    from hypothesis import settings
+
+    settings.register_profile("shared cores", deadline=None)
+    settings.load_profile("shared cores")
 
 
 @pytest.fixture(autouse=True, scope="session")

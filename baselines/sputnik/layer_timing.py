@@ -30,7 +30,7 @@ Call = Callable[[], Tensor]
 ALLOWED = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # of the largest value
 LONG = 2e-3  # seconds: a shorter product is repeated within one sample
 MOST = 50  # repetitions
-AHEAD, DEEP = 8192, 4  # width and number of the products that keep a CUDA device busy while what is timed is queued
+FLUSHED = 2**30  # bytes that a GPU writes before each timed call
 
 
 @dataclass(frozen=True)
@@ -177,23 +177,20 @@ def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype
 class CallTimer:
     """Mean seconds of a call on one device over `times` calls. With several calls, one untimed call runs first.
 
-    On CUDA, events measure the device's own time. Calls are queued behind products that take longer than the queueing,
-    so the cost of starting kernels is not included. Tests replace CUDA by `event` and `ahead`.
+    On a GPU, events measure the device's own time. Before each call the device overwrites a gigabyte. So the call finds
+    no operand in the cache, as in training. It is queued in the meantime, so the cost of starting kernels is not
+    included. Tests replace the GPU by `event` and `flush`.
     """
 
-    def __init__(self, device: str, event: Callable[[], Any] | None = None, ahead: Call | None = None) -> None:
-        self.cuda = not accelerator.on_host(device)
+    def __init__(self, device: str, event: Callable[[], Any] | None = None, flush: Call | None = None) -> None:
+        self.on_host = accelerator.on_host(device)
         self.event = event or partial(torch.Event, device, enable_timing=True)
-        self.ahead = ahead
-        if self.cuda and ahead is None:
-            block = torch.ones(AHEAD, AHEAD, dtype=torch.float16, device=device)
-            out = torch.empty_like(block)
-            self.ahead = partial(torch.mm, block, block, out=out)
+        self.flush = flush or torch.empty(0 if self.on_host else FLUSHED, dtype=torch.int8, device=device).zero_
 
     def seconds(self, call: Call, times: int) -> float:
-        if times > 1:  # a short product finds in the caches what it left there, a long one fills them anew
+        if times > 1:  # a short product finds in a CPU's caches what it left there, a long one fills them anew
             call()
-        return self._queued(call, times) if self.cuda else self._here(call, times)
+        return self._here(call, times) if self.on_host else self._queued(call, times)
 
     def _here(self, call: Call, times: int) -> float:
         begin = host_time()
@@ -202,16 +199,14 @@ class CallTimer:
         return (host_time() - begin) / times
 
     def _queued(self, call: Call, times: int) -> float:
-        begin, end = self.event(), self.event()
-        for _ in range(DEEP):
-            assert self.ahead is not None
-            self.ahead()
-        begin.record()
-        for _ in range(times):
+        pairs = [(self.event(), self.event()) for _ in range(times)]
+        for begin, end in pairs:
+            self.flush()
+            begin.record()
             call()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / times  # of milliseconds
+            end.record()
+        pairs[-1][1].synchronize()
+        return sum(begin.elapsed_time(end) for begin, end in pairs) / 1e3 / times  # of milliseconds
 
 
 class LayerTiming:

@@ -25,7 +25,7 @@ from suite.core.errors import Unsupported
 from suite.core.protocols import MaskMethod, Missing, Ready, Value, World
 from suite.core.units import si
 from suite.engine.checkpoint.restore import Loaded
-from suite.engine.layers import Layer
+from suite.engine.makers import Maker
 from suite.engine.system import EngineSystem
 from suite.pruning.mask import Key, View, describe_weight, prunable
 from suite.pruning.validation import check_sparsity
@@ -58,7 +58,7 @@ class Sputnik(EngineSystem):
         return super().engine_arguments(config) | {"pruning": None}
 
     @classmethod
-    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
+    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Maker]:
         """The model's own layers, each pruned after it is made."""
         layer_makers, plugin = super().layer_makers(config, shape), config.pruning.ticket
         assert plugin is not None, "a run without a mask is refused"

@@ -29,6 +29,7 @@ MODULES = {  # in the order of the help
     "conformance": "suite.cli.conformance",
     "doctor": "suite.cli.doctor",
     "reproduce": "suite.cli.reproduce",
+    "gpu": "suite.cli.gpu",
     "config": "suite.cli.config",
     "artifact": "suite.cli.artifact",
     "export-mask": "suite.cli.export_mask",

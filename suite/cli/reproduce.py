@@ -5,7 +5,7 @@
     suite reproduce scale=laptop --dry-run         # list the runs or jobs
     suite reproduce scale=laptop --blind           # hide printed outcomes until the records are written
 
-An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 launch.device=cuda".
+An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 executor.widths=[128]".
 
 A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes about half a
 minute. With launch.submit or --dry-run it does not.

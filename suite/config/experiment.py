@@ -177,6 +177,8 @@ class Experiment(Settings):
     """Label of the run that the others are compared with."""
     expected_seconds: Duration
     """Seconds that the experiment is expected to take."""
+    together: bool = True
+    """Whether the ranks of all runs are up at the same time; false: one run after the other, each with all memory."""
     vendor_peak: AboveZero | None = None
     """Peak flop/s of the device by its vendor."""
     expect: Annotated[list[Expectation], Field(default_factory=list)]

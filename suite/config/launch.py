@@ -23,6 +23,8 @@ class Launch(Settings):
     """Binding of ranks to cores by Open MPI's mpiexec, or srun: none, core, hwthread, numa or package."""
     device: Annotated[Literal["cpu", "cuda"], Field(examples=["cpu"])] = "cpu"
     """cpu, or cuda: each rank takes the device of its number on the host."""
+    draws_on: Annotated[Literal["cpu", "cuda"], Field(examples=["cpu"])] = "cpu"
+    """Device that draws initial weights: cpu, or cuda, which is quicker and draws other numbers."""
     max_ranks: Ranks = 64
     """Largest grid that is started."""
     exclusive: bool = True

@@ -20,6 +20,7 @@ class NetworkModule:
         layers: `layers(shape, dropout=, dtype=)`, functions that make the layers, in order.
         ties: `ties(shape)`, weights that two layers share, in the form of the engine's `tied`.
         loss: The mean loss of outputs and targets.
+        chunked_loss: `chunked_loss(rows)`, the loss that widens so many rows of its outputs at a time.
         scores: Numbers that an evaluation adds to the loss, of outputs and targets.
         SCORES: Names of these numbers.
         decode: `decode(forward, inputs)`, the token ids that the network generates.
@@ -28,6 +29,7 @@ class NetworkModule:
     layers: Callable[..., Any]
     ties: Callable[..., Any]
     loss: Callable[..., Any]
+    chunked_loss: Callable[..., Any] | None = None
     scores: Callable[..., Any] | None = None
     SCORES: Sequence[str] = ()
     decode: Callable[..., Any] | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from suite.config.base import Name, Settings, Share, name_like
+from suite.config.base import Count, Name, Settings, Share, name_like
 from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.core.protocols import DataSource, MaskMethod
@@ -34,6 +34,19 @@ class Model(Settings):
     """Sparse products of an epoch of L graph layers: paper, 2 L; lean, 2 (L - 1)."""
     shape: Plugin[Network | GCN]
     """Sizes of the network, from which parameters, flops and bytes follow."""
+
+
+class KernelForms(Settings):
+    """Forms of layers, losses and steps that give the same results up to rounding."""
+
+    compile: Annotated[Literal["none", "block"], Field(examples=["none"])] = "none"
+    """block: torch.compile runs each layer that checkpoints count; none: layers run as written."""
+    accumulate: Annotated[Literal["autograd", "in_place"], Field(examples=["autograd"])] = "autograd"
+    """in_place: products of a backward pass add to the gradients of weights; autograd: sums follow products."""
+    loss_chunk: Annotated[Count | None, Field(examples=[None])] = None
+    """Rows of outputs whose loss is computed in single precision at a time; null: all."""
+    fused: bool = False
+    """Whether one kernel makes a whole optimizer step on a GPU: the engine's in mixed precision, or torch's."""
 
 
 class DataConfig(Settings):

@@ -15,7 +15,7 @@ from suite.config.experiment import Experiment, Scale
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.launch import Launch
 from suite.config.measure import Checkpoint, Measure
-from suite.config.network import DataConfig, MemoryConfig, Model, Precision, PruningConfig
+from suite.config.network import DataConfig, KernelForms, MemoryConfig, Model, Precision, PruningConfig
 from suite.config.optimizer import Optimizer
 from suite.config.parallel import BatchConfig, Checkpoints, Comm, GridConfig
 from suite.config.plugins import Plugin
@@ -62,6 +62,7 @@ class RunConfig(Settings):
     optimizer: Optimizer
     memory: MemoryConfig
     precision: Precision
+    kernels: KernelForms = KernelForms()
     pruning: PruningConfig
     model: Model
     data: DataConfig

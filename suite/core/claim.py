@@ -118,6 +118,7 @@ class AnswerRow:
         anchors: Further arguments: printed numbers that set the constant of the function's null model.
         experiment, labels: Runs to compare, in the order of the claim's terms. Each run contributes its curve `series`,
             batch by batch, or the median of `metric`. Without labels the executor of `experiment` records the value.
+        value: Expression over metrics of these runs, such as 100 * (1 - batch_time_1 / batch_time_0).
         stand_in: Differences from the published setting; empty for none.
         identity: Whether the answer holds for any input (equal losses, counts, bytes). A stand-in then counts as
             published.
@@ -133,6 +134,7 @@ class AnswerRow:
     experiment: str = ""
     series: str = ""
     metric: str = ""
+    value: str = ""
     labels: tuple[str, ...] = ()
     stand_in: str = ""
     identity: bool = False

@@ -15,7 +15,7 @@ PARTIAL = ".partial"  # suffix of a file that is being written
 _LEFT = 3600.0  # seconds; the writer of an older partial file was killed
 
 
-def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> Path:
+def write_atomically(path: Path, data: bytes, *, inside: Path | None = None, durable: bool = False) -> Path:
     """Write a file so that readers see the old or the new content, never a part. Returns `path`.
 
     A link at `path` is replaced, and its target is not changed.
@@ -24,6 +24,7 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
         path: Path of the file.
         data: Content.
         inside: Folder that must contain the file after links are resolved; None for no such limit.
+        durable: Whether the content is on disk before the file has its name, so that a crash of the machine keeps it.
 
     Raises:
         InvalidRequest: The file would lie outside `inside`.
@@ -35,6 +36,9 @@ def write_atomically(path: Path, data: bytes, *, inside: Path | None = None) -> 
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
+            if durable:
+                stream.flush()
+                os.fsync(handle)
         os.chmod(partial, 0o644)
         os.replace(partial, path)
     except BaseException:

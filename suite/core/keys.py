@@ -23,6 +23,7 @@ KEYS = {
     **{name: f"optimizer.{name}" for name in ("bucket_numel", "buckets_per_reduction", "clip_norm")},
     **{name: f"comm.{name}" for name in ("transport", "order")},
     "eager_bytes": "comm.eager_bytes",
+    "fused": "kernels.fused",
     "device": "launch.device",
     "sparsity": "pruning.sparsity",
     "scope": "pruning.scope",

@@ -68,6 +68,7 @@ class EngineArguments:
     bucket_numel: int | None
     buckets_per_reduction: int | None
     clip_norm: float | None
+    fused: bool
     activation_checkpointing: int | None
     pruning: Pruning | None
     update_interval: int | None
@@ -136,6 +137,7 @@ def check(args: EngineArguments) -> ModelParts:
     _check_class("compare_batches", args.compare_batches, bool, "True")
     _check_class("shard", args.shard, bool, "True")
     _check_class("prefetch", args.prefetch, bool, "True")
+    _check_class("fused", args.fused, bool, "True")
     _check_class("pruning", args.pruning, Pruning, "Pruning(Magnitude(), sparsity=0.9)")
     if args.grid is not None and args.grid.tensor != 1:
         raise Unsupported(

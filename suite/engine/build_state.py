@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import cast
 
 import torch
 from torch import nn
 
-from suite.accelerator import Clock
+from suite.accelerator import Clock, on_host
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine import arguments, asynchronous
@@ -34,7 +36,7 @@ from suite.engine.pruning_step import prune_if_due
 from suite.engine.split_backward import check_splittable
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
-from suite.engine.states.state import ModelState
+from suite.engine.states.state import FusedStep, ModelState
 from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ties
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.weight_versions import WeightVersions
@@ -82,7 +84,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             divides=settings.streams,
             checkpoint_interval=args.activation_checkpointing,
         )
-    clock = Clock(world.device)
+    clock, fused = Clock(world.device), _fused_step(args, rule, policy, world)
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
     trained_ties = [tie for tie in ties if tie.trained]
@@ -114,6 +116,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             bucket_numel=args.bucket_numel,
             kept=kept,
             clock=clock,
+            fused=fused,
         ),
         make_update=partial(
             Update,
@@ -157,6 +160,27 @@ def _update_rule(
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
     return TorchOptimizer(args.optimizer, TrainedWeights(named.values()), args.lr_scheduler, translate_for=reason)
+
+
+def _fused_step(args: EngineArguments, rule: UpdateRule, policy: WeightPolicy, world: World) -> FusedStep | None:
+    """The step of one kernel, with `fused`. Raises MissingDependency, and Unsupported without a kernel for it."""
+    if not args.fused:
+        return None
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # Triton then runs its kernels on the host
+    reasons = {
+        "half=None, whose weights are not flat": args.half is None,
+        f"the device {world.device}": on_host(world.device) and not interpreted,
+        "predicted weights, which need the last gradient": policy.predicts,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), ""):
+        rule_text = "one Triton kernel steps the full-precision weights of mixed precision on a GPU"
+        raise Unsupported("fused", True, what=f"fused=True with {reason}", rule=rule_text, legal="fused=False")
+    if find_spec("triton") is None:
+        raise MissingDependency("fused=True", "the step is a Triton kernel; pip install triton")
+    from suite.engine.optim.fused import check, step
+
+    check(rule)
+    return step
 
 
 def _check_groups(rule: UpdateRule, comm: Communicators) -> None:

@@ -82,6 +82,7 @@ class Engine:
         bucket_numel: Entries per optimizer step; None for all (AxoNN V-B).
         buckets_per_reduction: Buckets per all-reduce, which overlaps the step before it (AxoNN V-C).
         clip_norm: Largest norm of all gradients; math.inf computes the norm and clips nothing.
+        fused: Whether one Triton kernel makes each optimizer step, on a GPU in mixed precision (engine.optim.fused).
         activation_checkpointing: Layers between activation checkpoints (AxoNN V-A).
         pruning: Pruning method, sparsity and scope (SAMO III).
         update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
@@ -126,6 +127,7 @@ class Engine:
         bucket_numel: int | None = None,
         buckets_per_reduction: int | None = None,
         clip_norm: float | None = None,
+        fused: bool = False,
         activation_checkpointing: int | None = None,
         pruning: Pruning | None = None,
         update_interval: int | None = None,

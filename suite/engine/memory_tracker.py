@@ -7,9 +7,11 @@ fused kernels is not counted. The resident-set size would include allocator cach
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,6 +32,17 @@ class MemoryTracker(TorchDispatchMode):
         self.live = self.peak = 0
         self.phase = self.peak_phase = "activations"
         self.sizes: dict[int, int] = {}
+        self.eager = ExitStack()
+
+    def __enter__(self) -> Self:
+        if "torch._dynamo" in sys.modules:  # kernels of the compiler allocate past the tracker: layers run as written
+            self.eager.enter_context(torch.compiler.set_stance("force_eager"))
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.eager.close()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

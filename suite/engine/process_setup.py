@@ -46,7 +46,8 @@ def device_of(layers: Iterable[object], device: torch.device | str | None) -> st
             legal=f'model.to("{chosen}")',
         )
     if chosen.startswith("cuda:") and int(chosen.removeprefix("cuda:")) >= (count := accelerator.count()):
-        raise MissingDependency(f"the device {chosen}", f"torch finds {count} GPUs; the device cpu needs none")
+        remedy = f"torch finds {count} GPUs, one per rank; a replay needs one GPU, the device cpu none"
+        raise MissingDependency(f"the device {chosen}", remedy)
     accelerator.select(chosen)
     return chosen
 

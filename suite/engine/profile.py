@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from suite.accelerator import Clock
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.protocols import Value
 from suite.engine.layers import make_modules
-from suite.engine.process_setup import now
+from suite.engine.process_setup import device_of
 from suite.engine.stage import as_value
 from suite.engine.system import network
 from suite.workload.pipedream_split import Profile
@@ -74,7 +75,7 @@ class NetworkProfile:
 
 
 def profile_layers(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> NetworkProfile:
-    """Profile the layers of the configured model on its data, on this process's CPU with `launch.threads` threads.
+    """Profile the layers of the configured model on its data, on `launch.device` with `launch.threads` threads.
 
     A first round, which allocates memory, is discarded. Raises InvalidRequest for less than 1 round.
 
@@ -86,16 +87,17 @@ def profile_layers(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> N
         raise InvalidRequest(f"rounds={rounds}", rule="at least 1", legal="rounds=5")
     model, shape, module, microbatch = config.model, config.network(), network(config), config.batch.microbatch
     batch = config.data.source.build().batch(0, size=microbatch, seed=config.seed, shape=shape)
-    inputs, targets = (_to_value(arrays) for arrays in batch)
+    device = device_of((), config.launch.device)
+    inputs, targets = (_to_value(arrays, device) for arrays in batch)
     makers = module.layers(shape, dropout=model.dropout, dtype=model.dtype)
-    modules, _ = make_modules(makers, range(len(makers)), config.seed)
+    modules, _ = make_modules(makers, range(len(makers)), config.seed, device=device)
     layers = list(modules.values())
     for layer in layers:
         layer.train()
     threads = torch.get_num_threads()
     torch.set_num_threads(config.launch.threads)
     try:
-        timings = [_time_round(layers, inputs, targets, module.loss) for _ in range(1 + rounds)][1:]
+        timings = [_time_round(layers, inputs, targets, module.loss, Clock(device)) for _ in range(1 + rounds)][1:]
     finally:
         torch.set_num_threads(threads)
     names = [shaped.name for shaped in shape.shapes()]
@@ -116,23 +118,27 @@ def profile_layers(config: RunConfig, *, bandwidth: float, rounds: int = 5) -> N
     )
 
 
-def _to_value(arrays: Any) -> Value:
+def _to_value(arrays: Any, device: str) -> Value:
     """An array, or a tuple of arrays, as a tuple of tensors."""
-    return tuple(map(torch.from_numpy, arrays if isinstance(arrays, tuple | list) else (arrays,)))
+    arrays = arrays if isinstance(arrays, tuple | list) else (arrays,)
+    return tuple(torch.from_numpy(array).to(device) for array in arrays)
 
 
-def _time_round(layers: list[nn.Module], value: Value, targets: Value, loss: Any) -> list[tuple[float, float, int]]:
+def _time_round(
+    layers: list[nn.Module], value: Value, targets: Value, loss: Any, clock: Clock
+) -> list[tuple[float, float, int]]:
     """Forward seconds, backward seconds and output bytes of each layer."""
-    timings = []
+    marks = []
     for number, layer in enumerate(layers):
         inputs = tuple(x.detach().requires_grad_(number > 0) if x.is_floating_point() else x for x in value)
-        begin = now()
+        begin = clock.mark()
         value = as_value(layer(*inputs))
         outputs = (loss(*value, *targets),) if number == len(layers) - 1 else value
-        middle = now()
+        middle = clock.mark()
         differentiable = [tensor for tensor in outputs if tensor.requires_grad]
         if differentiable:
             torch.autograd.backward(differentiable, [torch.ones_like(tensor) for tensor in differentiable])
-        timings.append((middle - begin, now() - middle, sum(x.numel() * x.element_size() for x in value)))
+        marks.append((begin, middle, clock.mark(), sum(x.nbytes for x in value)))
         layer.zero_grad(set_to_none=True)
-    return timings
+    time = clock.times()
+    return [(time(middle) - time(begin), time(end) - time(middle), size) for begin, middle, end, size in marks]

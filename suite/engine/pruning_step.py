@@ -180,17 +180,22 @@ def _check_ranks_agree(state: TrainState, indices: Mapping[Key, torch.Tensor]) -
                 f"masks of stage {stage} that differ between replicas", rule="all replicas have the same mask"
             )
     for tie in state.ties:
-        masks = {_to_bytes(indices[end]) if end in indices else b"" for end in tie.weights}
-        differ_here = guard.max(len(masks) > 1)  # every rank calls both reductions
-        if not guard.all_equal(next(iter(masks), None)) or differ_here:
+        masks = [indices.get(end) for end in tie.weights]
+        differ_here = guard.max(not all(_equal(mask, masks[0]) for mask in masks))  # every rank calls both reductions
+        first = _to_bytes(masks[0]) if masks and stages else None
+        if not guard.all_equal(first) or differ_here:
             raise InvalidRequest(
                 f"a mask that prunes the ends of tied={as_pairs(tie.ends)} differently",
                 rule="all ends of a tied weight have the same mask",
             )
 
 
-def _to_bytes(index: torch.Tensor) -> bytes:
-    return index.cpu().numpy().tobytes()
+def _equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
+
+
+def _to_bytes(index: torch.Tensor | None) -> bytes:
+    return b"" if index is None else index.cpu().numpy().tobytes()
 
 
 @torch.no_grad()

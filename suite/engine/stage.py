@@ -60,13 +60,18 @@ def as_value(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Value:
     return (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
 
 
+def counts_as_block(layer: nn.Module) -> bool:
+    """Whether activation checkpoints count the layer, as it states with `checkpointed`."""
+    return bool(getattr(layer, "checkpointed", True))
+
+
 def segments(layers: Sequence[nn.Module], interval: int | None) -> tuple[Segment, ...]:
     """Segments of `interval` layers that are recomputed; for None one segment that is kept.
 
     Raises InvalidRequest unless the interval divides the number of layers that may be recomputed."""
     if interval is None or not layers:
         return (Segment(range(len(layers)), recomputed=False),)
-    may_recompute = [getattr(layer, "checkpointed", True) for layer in layers]
+    may_recompute = [counts_as_block(layer) for layer in layers]
     count = sum(may_recompute)
     if interval < 1 or count % interval:
         legal = [n for n in range(1, count + 1) if count % n == 0]

@@ -18,7 +18,7 @@ from suite.core.values import Json
 from suite.data.batches import map_batches
 from suite.engine.checkpoint.restore import Loaded
 from suite.engine.engine import Engine
-from suite.engine.layers import Layer
+from suite.engine.makers import Maker, configured, loss_of
 from suite.engine.pruning import Pruning
 from suite.engine.stage import as_value
 from suite.engine.train_state import TrainState
@@ -81,8 +81,8 @@ class EngineSystem(System):
         schedule = config.schedule.build()
         split = divide_ranks(shape, homes_of(schedule, grid.inter), config.split)
         return {
-            "model": cls.layer_makers(config, shape),
-            "loss": module.loss,
+            "model": configured(config.kernels, cls.layer_makers(config, shape), draws_on=config.launch.draws_on),
+            "loss": loss_of(config.kernels, config.model.network),
             "optimizer": optimizer.build(),
             "microbatch": config.batch.microbatch,
             "grid": grid,
@@ -97,6 +97,7 @@ class EngineSystem(System):
             "bucket_numel": optimizer.bucket_numel,
             "buckets_per_reduction": optimizer.buckets_per_reduction,
             "clip_norm": optimizer.clip_norm,
+            "fused": config.kernels.fused,
             "activation_checkpointing": resolve_interval(config.activation_checkpointing, blocks(shape, split)),
             "pruning": pruning_of(config),
             "update_interval": config.update_interval,
@@ -107,10 +108,10 @@ class EngineSystem(System):
         }
 
     @classmethod
-    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Layer]:
+    def layer_makers(cls, config: RunConfig, shape: Any) -> Sequence[Maker]:
         """Functions that make the layers, in order. A system with layers of its own overrides this method."""
         model = config.model
-        layers: Sequence[Layer] = network(config).layers(shape, dropout=model.dropout, dtype=model.dtype)
+        layers: Sequence[Maker] = network(config).layers(shape, dropout=model.dropout, dtype=model.dtype)
         return layers
 
     def facts(self) -> dict[str, Any]:

@@ -13,17 +13,17 @@ from suite.gnn.local_block import LocalBlock
 from suite.gnn.rank_shard import RankShard
 from suite.workload.gcn import DENSE_FIRST, DENSE_LAST, GCN, KEPT, PRINTED, how
 
-INDEX = 8  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones
+INDEX = {"cpu": 8, "cuda": 4}  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones
 
 
-def matrix_bytes(block: LocalBlock, *, form: str, width: int) -> int:
+def matrix_bytes(block: LocalBlock, *, form: str, width: int, index: int = INDEX["cpu"]) -> int:
     """Bytes of an exchange's matrices: every entry once, and the row pointers of each nonempty matrix."""
     if form == "fused":  # one matrix of own columns, one of halo columns
         own_entries = block.compact(block.row).nnz
         copies = (own_entries > 0) + (block.matrix.nnz > own_entries)
     else:
         copies = sum(block.compact(q).nnz > 0 for q in block.placement.stages(block.rank))
-    return int(block.matrix.nnz * (INDEX + width) + copies * (block.rows + 1) * INDEX)
+    return int(block.matrix.nnz * (index + width) + copies * (block.rows + 1) * index)
 
 
 def buffer_bytes(block: LocalBlock, widths: Sequence[int], *, form: str, width: int) -> int:
@@ -120,6 +120,7 @@ def predict_memory(
     paired: bool = False,
     order: str = "paper",
     epoch: str = "paper",
+    device: str = "cpu",
 ) -> dict[str, int]:
     """Bytes of one process by kind, as Trainer.memory counts them.
 
@@ -130,6 +131,7 @@ def predict_memory(
         width: Bytes of a value.
         moments: Optimizer states per weight, 2 for Adam.
         paired, order, epoch: See `peak_activations`.
+        device: cpu or cuda.
     """
     rows, features = map(int, shard.features.shape)
     widths = shape.widths(features, shard.classes)
@@ -145,7 +147,7 @@ def predict_memory(
         "weights": states,
         "gradients": states,
         "moments": moments * states,
-        "graph": sum(matrix_bytes(block, form=form, width=width) for block in blocks),
+        "graph": sum(matrix_bytes(block, form=form, width=width, index=INDEX[device]) for block in blocks),
         "features": rows * features * width * (2 if epoch == "lean" else 1),  # lean keeps A^T X too
         "rows": sum(
             buffer_bytes(block, columns, form=form, width=width)

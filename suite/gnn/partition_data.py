@@ -165,7 +165,15 @@ class Prepared:
             shard.save(folder / f"rank-{shard.forward.rank}.npz")
             rank_memory.append(
                 predict_memory(
-                    shard, shape, form=form, width=width, moments=moments, paired=paired, order=order, epoch=epoch
+                    shard,
+                    shape,
+                    form=form,
+                    width=width,
+                    moments=moments,
+                    paired=paired,
+                    order=order,
+                    epoch=epoch,
+                    device=config.launch.device,
                 )
             )
         self.memory = {kind: [by_kind[kind] for by_kind in rank_memory] for kind in rank_memory[0]}

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from suite import accelerator
 from suite.accelerator import host_time
 from suite.comm.collective.process_group import SUSPENDED, TorchWorld
-from suite.comm.p2p.mpi import PairGroup, cuda_aware
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
@@ -195,7 +194,7 @@ def all_reduces(world: World, backends: Sequence[str]) -> list[TimedOperation]:
                 operations.append(AllReduce(world, f"{library} all_reduce{suffix}", backend, call, dtype=dtype))
         group = _group(world, backend)
         if group is not None:
-            name = f"suite {'exchange ' if isinstance(group, PairGroup) else ''}over {library}"
+            name = f"suite {'exchange ' if backend == 'mpi' else ''}over {library}"  # MPI alone has groups of pairs
             call = _group_sum(group)
             operations.append(AllReduce(world, name, backend, call, ours=True))
             # the first backend that the suite sums by is the one for bfloat16
@@ -208,7 +207,11 @@ def copied(world: World, backend: str) -> bool:
     """Whether messages of this backend copy device memory through host memory."""
     if accelerator.on_host(world.device) or backend == "nccl":
         return False
-    return backend != "mpi" or not cuda_aware()
+    if backend != "mpi":
+        return True
+    from suite.comm.p2p.mpi import cuda_aware  # loads MPI, which a machine with NCCL may lack
+
+    return not cuda_aware()
 
 
 def _group(world: Any, backend: str) -> Group | None:
@@ -217,6 +220,8 @@ def _group(world: Any, backend: str) -> Group | None:
     if backend == "threads":
         return world.group(all_ranks)  # type: ignore[no-any-return]
     if backend == "mpi":
+        from suite.comm.p2p.mpi import PairGroup
+
         group = world.group(all_ranks)
         return group if isinstance(group, PairGroup) else None
     collective_backend = "gloo" if accelerator.on_host(world.device) else "nccl"

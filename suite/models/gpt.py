@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -114,3 +115,34 @@ def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     logits = logits.flatten(0, 1)
     return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets.flatten())
+
+
+def chunked_loss(rows: int) -> Callable[..., torch.Tensor]:
+    """`loss` that holds `rows` rows of logits in single precision at a time, and their gradients in the logits' own."""
+
+    @draws_nothing
+    def chunked(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        apply: Callable[..., torch.Tensor] = _ChunkedCrossEntropy.apply
+        return apply(logits.flatten(0, 1), targets.flatten(), rows)
+
+    return chunked
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Mean cross entropy of logits (n, v) and targets (n). Its gradient is made in the forward pass, chunk by chunk."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor, rows: int) -> torch.Tensor:
+        gradient, count, total = torch.empty_like(logits), len(targets), []
+        for chunk, target, out in zip(logits.split(rows), targets.split(rows), gradient.split(rows), strict=True):
+            wide = F.log_softmax(chunk.float() if chunk.dtype.itemsize < 4 else chunk, 1)
+            total.append(F.nll_loss(wide, target, reduction="sum"))
+            wide.exp_().scatter_add_(1, target[:, None], torch.full_like(wide[:, :1], -1.0))
+            out.copy_(wide.div_(count))
+        ctx.save_for_backward(gradient)
+        return torch.stack(total).sum() / count
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * gradients[0].to(gradient.dtype), None, None

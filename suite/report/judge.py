@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from statistics import fmean
 
 from suite.core.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
+from suite.core.expression import evaluate, symbols
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
 from suite.report.claim_text import terms
@@ -177,6 +178,8 @@ def _values_of_runs(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _Stor
     chosen = tuple(entry for runs in best for entry in runs)
     if answer.series:
         return _values_of_series(answer, best)
+    if answer.value:
+        return _value_of_expression(answer.value, best)
     name = answer.metric
     for entry in chosen:
         if name == derive.BATCH_TIME and not derive.comparable(entry.record):
@@ -188,6 +191,18 @@ def _values_of_runs(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _Stor
         return _StoredAnswer(chosen, fault=apart)
     values = tuple(fmean(_value(entry.record, name) for entry in runs) for runs in best)
     return _StoredAnswer(chosen, (values,), samples=tuple(_repeats(runs, name) for runs in best))
+
+
+def _value_of_expression(expression: str, chosen: Sequence[Sequence[StoredRecord]]) -> _StoredAnswer:
+    """The value of an expression over metrics of the runs, named METRIC_0 for the first label, METRIC_1 and so on."""
+    entries = tuple(entry for runs in chosen for entry in runs)
+    values = {}
+    for symbol in symbols(expression):
+        name, _, place = symbol.rpartition("_")
+        values[symbol] = fmean(_value(entry.record, name) for entry in chosen[int(place)])
+    if missing := sorted(symbol for symbol, value in values.items() if not math.isfinite(value)):
+        return _StoredAnswer(entries, fault=f"the runs have no {', '.join(missing)}")
+    return _StoredAnswer(entries, ((evaluate(expression, values),),))
 
 
 def _value(record: Record, name: str) -> float:

@@ -51,6 +51,12 @@ def memory_metrics(memory: Mapping[str, Sequence[int]], host: Mapping[str, int])
     return metrics | host_states
 
 
+def allocator_metrics(ranks: Sequence[Mapping[str, int]]) -> dict[str, Metric]:
+    """Peak bytes of the fullest GPU by its allocator: allocated_memory and reserved_memory; none on a CPU."""
+    kinds = ranks[0] if ranks else {}
+    return {f"{kind}_memory": Metric("B", "lower", (float(max(peaks[kind] for peaks in ranks)),)) for kind in kinds}
+
+
 def score_metrics(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
     """The last and the best value of each validation score. The best one assumes that training may stop at any time."""
     metrics: dict[str, Metric] = {}

@@ -20,7 +20,7 @@ from suite.workload import flops
 from suite.workload.split import blocks, divide_ranks
 from suite.workload.stage_memory import held_entries, microbatch_memory
 from suite.workload.throughput_unit import counted_in
-from suite.workload.transformer import LayerShape
+from suite.workload.transformer import LayerShape, Transformer
 
 _WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -102,6 +102,7 @@ def counts(config: RunConfig) -> dict[str, float]:
         f"{word}s_per_batch": float(size * count),
         "flops_per_batch": float(flops.training(shape, size)),
         "flops_per_batch_recompute": float(flops.training(shape, size, recompute=True)),
+        **({"flops_per_batch_6nd": float(flops.six_nd(shape, size))} if isinstance(shape, Transformer) else {}),
         **({"useful_flops_per_batch": _useful(config, shape)} if config.system.sparse else {}),
     }
 

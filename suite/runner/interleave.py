@@ -76,12 +76,20 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                     pending.write_unless_ok(in_process.unfinished_record(run, key, *_ending_reason(ending)))
                     raise
         progress.advance(each)
-    with pending.lock(ranked) as unfinished:
-        progress.skip(each * (len(ranked) - len(unfinished)))
-        exclusive = hold_locks(store.folder / "locks", [host_lock()], progress.show)
-        with exclusive if unfinished and runs[0].config.launch.exclusive else nullcontext():
-            _interleave(unfinished, pending, each)
+    for part in parts_of(ranked):
+        with pending.lock(part) as unfinished:
+            progress.skip(each * (len(part) - len(unfinished)))
+            exclusive = hold_locks(store.folder / "locks", [host_lock()], progress.show)
+            with exclusive if unfinished and runs[0].config.launch.exclusive else nullcontext():
+                _interleave(unfinished, pending, each)
     return pending.records()
+
+
+def parts_of(runs: Sequence[Run]) -> list[Sequence[Run]]:
+    """Runs of one experiment that are measured at the same time: all, or one after the other (together=false)."""
+    if not runs or runs[0].outline.experiment.together:
+        return [runs] if runs else []
+    return [[run] for run in runs]
 
 
 class _PendingRuns:

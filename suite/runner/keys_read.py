@@ -52,6 +52,7 @@ BOOKKEEPING = {
     "experiment.panels": "is drawn by the page",
     "experiment.study": "is drawn by the page",
     "experiment.vendor_peak": "divides on the page",
+    "experiment.together": "decides whether the ranks of all runs are up at the same time",
     "launch.name": "names the launch",
     "launch.python_path": "names folders of modules and configs",
     "launch.submit": "gives the run to a scheduler",
@@ -117,11 +118,12 @@ GRAPHS = (
     *("graph.source", "partitioner", "seed", "model.shape", "model.order", "model.epoch", "model.dtype"),
     *(f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form")),
 )
+KERNELS = ("kernels.compile", "kernels.accumulate", "kernels.loss_chunk")
 RANKS = (*LAUNCH, *SRUN, *TURNS)
 PEER = (  # keys of a system with its own engine
     *("seed", *BATCH, *GRID, *MODEL, *DATA, "optimizer", "precision.half", *SCORES),
     *("optimizer.clip_norm", "activation_checkpointing"),
-    *("comm.transport", "system._target_"),
+    *("comm.transport", "system._target_", "launch.draws_on"),
 )
 OF_ENGINE = (
     *(
@@ -140,19 +142,19 @@ OF_ENGINE = (
     *("memory.layout", "split", "activation_checkpointing", *SCORES, *MESSAGES),
     *("optimizer.bucket_numel", "optimizer.buckets_per_reduction", "optimizer.clip_norm"),
     *("pruning.ticket", "pruning.sparsity", "pruning.scope", "pruning.searches", "system._target_"),
-    *("checkpoint.folder", "checkpoint.every", "checkpoint.keep"),
+    *("checkpoint.folder", "checkpoint.every", "checkpoint.keep", *KERNELS, "kernels.fused", "launch.draws_on"),
 )
 
 SYSTEMS: Mapping[str, Sequence[str]] = {  # by class, of ranks that train
     ENGINE: OF_ENGINE,
     "baselines.sputnik.system.Sputnik": (*OF_ENGINE, "memory.name"),
-    "baselines.pytorch.PyTorch": (*PEER, "precision.loss_scale"),
+    "baselines.pytorch.PyTorch": (*PEER, "precision.loss_scale", *KERNELS, "kernels.fused"),
     "baselines.torch_pipelining.TorchPipelining": (
-        *(*PEER, "precision.loss_scale", "split"),
+        *(*PEER, *KERNELS, "precision.loss_scale", "split"),
         *(f"system.{name}" for name in ("schedule", "data_parallel", "fused")),
     ),
     "baselines.deepspeed_3d.DeepSpeed3D": (
-        *(*PEER, "precision.loss_scale", "split"),
+        *(*PEER, *KERNELS, "precision.loss_scale", "split"),
         *("system.zero_stage", "system.fused", "system.bucket_entries", "system.contiguous_gradients"),
         *("system.reduce_scatter", "system.partitioned", "system.accumulate", "system.reduce"),
         *("system.disable_python_gc", "system.shm_comm"),
@@ -222,6 +224,7 @@ PLUGINS: Mapping[str, Sequence[str]] = {  # by class, of executors with kind=plu
         "system.name",
         "executor",
     ),
+    "suite.runner.executors.folder_of_tests.FolderOfTests": ("launch.device", "executor"),
     "suite.gnn.volume_executor.VolumeExecutor": (*GRAPHS, "grid.data", "system.name", "executor"),
     "suite.papers.common.formula_executor.FormulaExecutor": ("executor",),
     "suite.runner.executors.schedule_grid.ScheduleGrid": ("executor",),
@@ -237,6 +240,7 @@ MICROBENCHMARKS: Mapping[str, Sequence[str]] = {  # by class
         "comm.order",
         "executor",
     ),
+    "suite.microbench.card.Card": (*RANKS, "grid.data", "executor"),
     "suite.papers.samo.layer_products.Products": (*RANKS, "seed", "grid.data", "executor"),
 }
 

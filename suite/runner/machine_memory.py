@@ -8,8 +8,6 @@ the memory of each rank must also fit its device, if `nvidia-smi` reports the si
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ from suite.memory.optimizer_states import states_of
 from suite.runner import estimate
 from suite.runner.executors import registry
 from suite.runner.launch.launch_command import place_ranks
+from suite.runner.provenance import query_gpus
 from suite.workload.throughput_unit import counted_in
 
 # measured bytes of a rank before it trains: with torch loaded, and without
@@ -231,12 +230,8 @@ def _limit(file: Path) -> list[int]:
 
 
 def device_limits() -> list[int]:
-    """Bytes of each CUDA device by number; empty if nvidia-smi does not report them. Only ranks load torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    chosen = [f"--id={visible}"] if visible else []
-    line = ["nvidia-smi", *chosen, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    """Bytes of each CUDA device by number; empty if nvidia-smi does not report them."""
     try:
-        output = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout
-        return [int(number) * 2**20 for number in output.split()]
-    except (OSError, ValueError, subprocess.SubprocessError):
+        return [int(size) * 2**20 for (size,) in query_gpus("memory.total")]
+    except ValueError:
         return []

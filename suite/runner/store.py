@@ -128,7 +128,7 @@ class Store:
         return self._newest
 
     def write(self, record: Record) -> Path:
-        return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder)
+        return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder, durable=True)
 
     def write_trace(self, key: str, grid: Grid, trace: Trace) -> str:
         """Write the spans of one batch. Returns the path for the record, relative to the folder."""
@@ -143,9 +143,10 @@ class Store:
 
 
 def source_hash(folders: Iterable[Path], endings: Sequence[str] = (".py",)) -> str:
-    """Hash of the source files below `folders`."""
+    """Hash of the source files below `folders`; a folder may be a file."""
     digest = hashlib.sha256()
     for folder in folders:
-        for file in sorted(file for ending in endings for file in folder.rglob(f"*{ending}")):
+        files = [folder] if folder.is_file() else [file for ending in endings for file in folder.rglob(f"*{ending}")]
+        for file in sorted(files):
             digest.update(str(file.relative_to(folder.parent)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -20,6 +20,11 @@ def training(shape: Network, samples: int, *, recompute: bool = False) -> int:
     return samples * (3 * forward(shape) + again)
 
 
+def six_nd(shape: Transformer, samples: int) -> int:
+    """Flops of one training batch as 6 N D: 6 per parameter (a tied matrix once) and token, without attention."""
+    return 6 * shape.parameters * samples * shape.sequence
+
+
 def attention(shape: Transformer) -> int:
     """Flops of attention without weights in one forward pass of one sequence: scores, and the product with values."""
     return shape.layers * 4 * shape.sequence**2 * shape.hidden

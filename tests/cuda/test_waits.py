@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
-from tests.support.waiting import patience
+import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.scripts import printed
+
 FLAG, NORM, LOSS = "read in /suite/engine/states/state.py", "copy in /suite/engine/optim/update.py", "step_runner.py"
 CASES = {  # waits of one batch, in order
     "precision=full": [LOSS],
@@ -22,10 +21,19 @@ CASES = {  # waits of one batch, in order
 }
 
 
-def test_the_host_waits_for_few_numbers() -> None:
-    line = [sys.executable, "-m", "tests.cuda.program_waits", *CASES]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=patience(60), check=False)
-    assert done.returncode == 0, done.stderr
-    for (case, expected), waits in zip(CASES.items(), json.loads(done.stdout), strict=True):
+@pytest.fixture(scope="module")
+def found() -> Any:
+    return json.loads(printed("-m", "tests.cuda.program_waits", *CASES))
+
+
+@pytest.mark.slow("set-up of 2.7 billion fake weights")
+def test_the_host_draws_nothing_for_a_timing_run(found: Any) -> None:
+    _, on_device, on_host = found
+    assert on_device == {}
+    assert sum(on_host.values()) > 2 * 78_000_000, "weights and mask of one block"
+
+
+def test_the_host_waits_for_few_numbers(found: Any) -> None:
+    for (case, expected), waits in zip(CASES.items(), found[0], strict=True):
         assert len(waits) == len(expected), (case, waits)
         assert all(part in wait for part, wait in zip(expected, waits, strict=True)), (case, waits)

@@ -51,12 +51,15 @@ def one_process(batches: int, *overrides: str) -> dict[str, Any]:
     return curve(PyTorch(world=LoopbackWorld(Hub(1), 0), config=config), config, batches)
 
 
-def losses_of(kind: Any, overrides: Sequence[str], batches: int, device: str = "cpu") -> list[float]:
-    """Losses of the first batches of a run that a system of the class `kind` trains in this process."""
+def losses_of(kind: Any, overrides: Sequence[str], batches: int, device: str = "cpu", data: Any = None) -> list[float]:
+    """Losses of the first batches of a run that a system of the class `kind` trains in this process, on `data`."""
     from suite.comm.p2p.threads import Hub, LoopbackWorld
     from suite.config.compose import resolve
 
     config = resolve(overrides)
-    system, data = kind(world=LoopbackWorld(Hub(1), 0, device=device), config=config), config.data.source.build()
+    system, data = (
+        kind(world=LoopbackWorld(Hub(1), 0, device=device), config=config),
+        data or config.data.source.build(),
+    )
     size, shape = config.batch.size, config.model.shape.build()
     return [system.train_batch(data.batch(n, size=size, seed=config.seed, shape=shape)) for n in range(batches)]

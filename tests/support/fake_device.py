@@ -82,12 +82,14 @@ class Work(TorchDispatchMode):
     Attributes:
         launches: Operations that start a kernel, by name.
         waits: The operation and the place of each wait.
+        drawn_on_host: Random numbers that the host draws, by the name of the operation.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.launches: Counter[str] = Counter()
         self.waits: list[str] = []
+        self.drawn_on_host: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -107,7 +109,10 @@ class Work(TorchDispatchMode):
             self._wait("copy")
         elif on_device and func.namespace == "aten" and not func.is_view:
             self.launches[str(func)] += 1
-        return func(*args, **kwargs)
+        output = func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags and output.device.type == "cpu":
+            self.drawn_on_host[str(func)] += output.numel()
+        return output
 
     def _wait(self, kind: str) -> None:
         frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(f"{ROOT}/suite")]
@@ -143,5 +148,7 @@ def fake_device() -> Iterator[Work]:
         patch.setattr(build_state, "check_half", lambda half, device: None)
         patch.setattr(torch.accelerator, "set_device_index", lambda index: None)
         patch.setattr(torch, "Event", _Event)
+        generator = torch.Generator()  # of a backend written in Python there is none
+        patch.setattr(torch, "Generator", lambda device="cpu": generator)
         patch.setattr(nn.Module, "to", _to)
         yield work

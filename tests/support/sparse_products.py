@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -58,18 +59,20 @@ def layer_of(case: Case, dtype: torch.dtype, *, bias: bool = False) -> tuple[nn.
     return dense, SparseLinear(dense, index_of(case))
 
 
-def errors_of(case: Case, dtype: torch.dtype) -> dict[str, float]:
-    """Errors of the output and of both gradients of a sparse layer, against dense products in float64."""
+def errors_of(case: Case, dtype: torch.dtype, device: str = "cpu") -> dict[str, float]:
+    """Errors of the output and of both gradients of a sparse layer, against dense products in float64 on the CPU."""
     dense, sparse = layer_of(case, dtype)
-    x = tensor(case.m, case.inputs, dtype=dtype, seed=2).requires_grad_()
+    if device != "cpu":
+        sparse = SparseLinear(copy.deepcopy(dense).to(device), index_of(case).to(device))
+    x = tensor(case.m, case.inputs, dtype=dtype, seed=2).to(device).requires_grad_()
     grad = tensor(case.m, case.outputs, dtype=dtype, seed=3)
     output = sparse(x)
-    output.backward(grad)
+    output.backward(grad.to(device))
     assert output.is_contiguous()
     assert x.grad is not None
     assert sparse.values.grad is not None
     assert x.grad.dtype == sparse.values.grad.dtype == output.dtype == dtype
-    weight, left, right = dense.weight.detach().double(), x.detach().double(), grad.double()
+    weight, left, right = dense.weight.detach().double(), x.detach().cpu().double(), grad.double()
     return {
         "forward": error(output, left @ weight.t()),
         "input": error(x.grad, right @ weight),
@@ -81,4 +84,4 @@ def error(output: Tensor, expected: Tensor) -> float:
     """Largest difference over the largest expected value; infinite for another shape or nonfinite values."""
     if output.shape != expected.shape or not bool(output.isfinite().all()):
         return float("inf")
-    return float((output.detach().double() - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+    return float((output.detach().cpu().double() - expected).abs().max() / expected.abs().max().clamp_min(1e-30))

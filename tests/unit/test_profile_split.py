@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from suite.accelerator import Clock
 from suite.cli import profile_split
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
@@ -24,8 +25,9 @@ NARROW = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.microbatch=
 def test_each_layer_is_timed_and_the_profile_is_a_split(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter(range(10**6))
-    monkeypatch.setattr(profile, "now", lambda: float(next(clock)))
+    clock, ticks = Clock("cpu"), iter(range(10**6))
+    clock.mark = lambda: float(next(ticks))
+    monkeypatch.setattr(profile, "Clock", lambda device: clock)
     assert profile_split.main([*NARROW, f"reports={tmp_path}"]) == 0
     output = capsys.readouterr().out
     shape = resolve(NARROW).model.shape.build()
@@ -60,9 +62,10 @@ def test_layer_is_timed_without_its_predecessors(monkeypatch: pytest.MonkeyPatch
 
     ran: list[str] = []
     layers = [nn.Linear(3, 3), Slow(), nn.Linear(3, 2)]
-    monkeypatch.setattr(profile, "now", lambda: float(len(ran)))
+    clock = Clock("cpu")
+    clock.mark = lambda: float(len(ran))
     loss = nn.functional.cross_entropy
-    network = profile._time_round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss)
+    network = profile._time_round(layers, (torch.randn(4, 3),), (torch.zeros(4, dtype=torch.int64),), loss, clock)
     assert [backward for _, backward, _ in network] == [0.0, 1.0, 0.0]
 
 

@@ -94,14 +94,14 @@ def word(run: Run, path: str) -> str:
     return str(setting)
 
 
-@pytest.mark.parametrize("scale", ["h200", pytest.param("cluster", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("scale", ["gpu", pytest.param("cluster", marks=pytest.mark.exhaustive)])
 def test_entries_for_a_gpu_are_distinct_runs_and_points_of_plots(scale: str) -> None:
     all_entries = resolve([f"scale={scale}"]).scale.reproduce
-    entries = [e for e in all_entries if scale == "h200" or "launch.device=cuda" in e or e.startswith("cluster_")]
-    assert len(entries) > 30
+    entries = [e for e in all_entries if scale == "gpu" or "launch.device=cuda" in e or e.startswith("cluster_")]
     commands = [reproduce.command(entry, ["launch.memory_check=false"]) for entry in entries]
     runs = [run for command in commands for run in expand(command)]  # this machine need not hold them
-    assert len(runs) == len({(run.config.experiment.name, run.label) for run in runs}) == len(entries)
+    assert len(runs) == len({(run.config.experiment.name, run.label) for run in runs}) >= len(entries)
+    assert len(runs) >= 20
     for run in runs:
         assert (run.refusal, run.config.launch.device) == (None, "cuda"), run.label
         assert run.config.experiment.expected_seconds > 0
@@ -117,7 +117,7 @@ def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:
 
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is here")
-    (one,) = made(["experiment=h200_memory", "model=gpt3_xl", "system=axonn_no_memopt", f"reports={tmp_path}"])
+    (one,) = made(["experiment=gpu_layers", f"reports={tmp_path}"])
     assert one.outcome is Outcome.MISSING_DEPENDENCY
     assert one.outcome in reproduce.CANNOT
     assert "the device cuda:0" in one.reason

@@ -42,6 +42,8 @@ LAUNCH: Sequence[Rule] = (
     launch.srun_has_places,
     launch.transport_suits_launch,
     launch.torchrun_does_not_bind,
+    launch.cuda_has_no_memory_limit,
+    launch.draws_where_it_computes,
 )
 PIPELINE: Sequence[Rule] = (
     *PLUGINS,

@@ -61,6 +61,30 @@ def transport_suits_launch(config: RunConfig) -> None:
     check_transport(comm.transport, comm.order, device=launch.device, launcher=launcher)
 
 
+def cuda_has_no_memory_limit(config: RunConfig) -> None:
+    """A process that uses CUDA reserves more address space than any limit: the device's whole memory, and more."""
+    launch = config.launch
+    if launch.device == "cuda" and launch.memory_limit is not None:
+        raise Unsupported(
+            "launch.memory_limit",
+            launch.memory_limit,
+            what=f"launch.memory_limit={launch.memory_limit} with launch.device=cuda",
+            rule="CUDA reserves the address space of all its devices",
+            legal="launch.memory_limit=null",
+        )
+
+
+def draws_where_it_computes(config: RunConfig) -> None:
+    """A GPU draws weights and masks of runs on a GPU alone."""
+    ticket = config.pruning.ticket.arguments if config.pruning.ticket else {}
+    for key, device in (
+        ("launch.draws_on", config.launch.draws_on),
+        ("pruning.ticket.draws_on", ticket.get("draws_on")),
+    ):
+        if device == "cuda" and config.launch.device != "cuda":
+            raise InvalidRequest(key, device, rule="cuda only with launch.device=cuda", legal=f"{key}=cpu")
+
+
 def torchrun_does_not_bind(config: RunConfig) -> None:
     """torchrun does not bind ranks to cores."""
     launch = config.launch

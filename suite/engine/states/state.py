@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from suite.engine.states.compress import compress, expand, mask
 from suite.engine.states.flat_layout import FlatLayout, LayoutFactory, expansion_buffer, make_layout, make_offloader
 from suite.memory.layout import ModelStateSpec
 
+FusedStep = Callable[[UpdateRule, RuleState, torch.Tensor, float], None]  # see engine.optim.fused.step
 _HOOK = "_compression_hook"  # attribute of a pruned weight
 
 
@@ -44,6 +45,7 @@ class ModelState:
         bucket_numel: Entries per optimizer step.
         kept: Kept indices of each pruned weight, by the id of the weight.
         entries: Entries of the flat order; the first `indexed` belong to pruned weights.
+        fused: Step of one kernel, which reads the half-precision gradient; None for a step of separate operations.
         views: Gradient view of each weight that is not pruned, by the id of the weight.
         expansion: Layout of the buffer from which a step expands pruned weights; it is allocated as `expansion_tensor`
             while an update runs.
@@ -60,6 +62,7 @@ class ModelState:
         bucket_numel: int | None = None,
         kept: Mapping[int, torch.Tensor] | None = None,
         clock: accelerator.Clock | None = None,
+        fused: FusedStep | None = None,
     ) -> None:
         self.parameters = list(parameters)
         dtypes = {parameter.dtype for parameter in self.parameters}
@@ -77,6 +80,7 @@ class ModelState:
         self.offloader = make_offloader(self.layout, self.flat, bucket_numel, self.device)
         self.kept: dict[int, torch.Tensor] = {}
         self.expansion_tensor: torch.Tensor | None = None
+        self.fused = fused
         self.mark = clock.mark if clock else accelerator.host_time
         self.pieces: list[tuple[str, float, float]] = []
         self._allocate_indices()
@@ -123,10 +127,10 @@ class ModelState:
         self.rule = RuleState(full, {name: self._allocate(self.layout[name]) for name in moments})
 
     def _allocate(self, state: ModelStateSpec) -> torch.Tensor:
-        on_host = state.home == "host"
-        device = torch.device("cpu") if on_host else self.device
-        pinned = on_host and not accelerator.on_host(self.device)
-        return torch.zeros(state.entries, dtype=getattr(torch, state.dtype), device=device, pin_memory=pinned)
+        dtype = getattr(torch, state.dtype)
+        if state.home == "host":
+            return accelerator.host_zeros(state.entries, dtype, self.device)
+        return torch.zeros(state.entries, dtype=dtype, device=self.device)
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
@@ -251,11 +255,15 @@ class ModelState:
         gradient: torch.Tensor,
         factor: float,
     ) -> None:
-        if self.half:
-            gradient.copy_(self.gradient[bucket])
-        if factor != 1.0:
-            gradient.mul_(factor)
-        rule.step(RuleState(weights, moments, self.rule.updates, bucket.start), gradient)
+        state = RuleState(weights, moments, self.rule.updates, bucket.start)
+        if self.fused is not None:
+            self.fused(rule, state, self.gradient[bucket], factor)
+        else:
+            if self.half:
+                gradient.copy_(self.gradient[bucket])
+            if factor != 1.0:
+                gradient.mul_(factor)
+            rule.step(state, gradient)
         if self.half:
             self._round_bucket(bucket, weights[0])
         elif bucket.start < self.indexed:

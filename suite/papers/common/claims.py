@@ -34,7 +34,7 @@ from suite.core.claim import (
     Turn,
 )
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.expression import evaluate
+from suite.core.expression import evaluate, symbols
 
 try:
     from yaml import CSafeLoader as Loader  # ten times faster
@@ -71,6 +71,7 @@ _ANSWER_FORMS = (  # legal sets of keys of an answer, without the optional keys 
     {"figure", "function"},
     {"experiment", "series", "labels"},
     {"experiment", "metric", "labels"},
+    {"experiment", "value", "labels"},
     {"experiment"},  # the executor writes the value under the id of the claim
 )
 _FUNCTION_KEYS = {"arguments", "anchors"}
@@ -374,7 +375,9 @@ def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
         raise InvalidRequest(f"function of the {what} is {row['function']}", rule="a function of suite.papers")
     if not isinstance(arguments, dict) or not all(isinstance(key, str) for key in arguments):
         raise InvalidRequest(f"arguments of the {what} are {arguments!r}", rule="a mapping", legal="{when: before}")
-    if "labels" in row and len(labels) != max(1, len(claim.terms)):
+    if "value" in row:
+        _check_value(row["value"], len(labels), what)
+    elif "labels" in row and len(labels) != max(1, len(claim.terms)):
         raise InvalidRequest(f"{what} has the labels {labels}", rule="one label per term", legal="[axonn 2x1]")
     evidence = _word(Evidence, texts.pop("evidence", None), f"evidence of the {what}")
     return AnswerRow(
@@ -385,6 +388,17 @@ def _answer(row: Mapping[str, Any], claim: Claim) -> AnswerRow:
         labels=tuple(map(str, labels)),
         identity=identity,
     )
+
+
+def _check_value(expression: str, labels: int, what: str) -> None:
+    """Raises InvalidRequest unless every symbol is METRIC_N with a place N among the labels."""
+    places = [symbol.rpartition("_")[2] for symbol in symbols(expression)]
+    if not places or not all(place.isdecimal() and int(place) < labels for place in places):
+        raise InvalidRequest(
+            f"{what} has the value {expression!r} over {labels} labels",
+            rule="metrics with the place of their label",
+            legal="100 * (1 - allocated_memory_1 / allocated_memory_0)",
+        )
 
 
 def _anchors(row: Mapping[str, Any], what: str) -> dict[str, float | tuple[float, ...]]:

@@ -156,7 +156,7 @@ class ProductSampler(Sampling):
     def samples(self) -> ProductFacts:
         """Times of every sweep since the last call, with device and notes."""
         swept, self.swept = self.swept, []
-        return {"sweeps": swept, "cuda": self.study.clock.cuda, "notes": list(self.study.notes)}
+        return {"sweeps": swept, "cuda": not self.study.clock.on_host, "notes": list(self.study.notes)}
 
 
 def _check_widths(widths: Sequence[int]) -> None:

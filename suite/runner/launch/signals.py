@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +139,14 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
 
 
 def run_program(
-    line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None
+    line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Like subprocess.run with captured text, but a signal or a timeout of `seconds` ends the program and its children.
 
     The program receives SIGTERM first, and is killed with its children if it does not end.
     """
     process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=cwd, start_new_session=True
     )
     try:
         out, err = process.communicate(timeout=seconds)

@@ -57,6 +57,7 @@ class RankReply(TypedDict, total=False):
         parts: Seconds of each batch by category of inner spans.
         spans: Rows of the last batch's trace.
         memory: Bytes by kind.
+        peaks: Peak bytes of the GPU by its allocator.
         scores: Validation scores by name.
     """
 
@@ -79,6 +80,7 @@ class RankReply(TypedDict, total=False):
     parts: list[Any]
     spans: list[Any]
     memory: dict[str, int]
+    peaks: dict[str, int]
     scores: dict[str, float | None]
 
 

@@ -98,11 +98,13 @@ class RankProcess:
     """Commands of a rank that trains a model.
 
     Attributes:
+        device: Device of the rank.
         history: Batches trained so far, of a system with checkpoints.
         channel: Channel to the parent, whose heartbeats carry the batch number.
         trained: Number of batches trained in the run, without evaluation.
     """
 
+    device = "cpu"
     history: BatchHistory | None = None
     channel: ParentChannel | None = None
 
@@ -175,6 +177,7 @@ class RankProcess:
 
     def train(self, batches: int) -> dict[str, Any]:
         """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
+        self._reset_peaks()
         cpu = process_time()
         durations: list[float] = []
         losses: list[float | None] = []
@@ -212,6 +215,12 @@ class RankProcess:
             "spans": [span.row() for span in self.system.observe()],
         }
 
+    def _reset_peaks(self) -> None:
+        """Count the peaks of the device's allocator anew, so that those of the last round are reported."""
+        from suite import accelerator
+
+        accelerator.reset_peaks(self.device)
+
     def _train_stream(self, batches: Sequence[Any]) -> tuple[list[float], list[float]]:
         """Train a stream of batches, which drains at its end. Returns the seconds and the loss of each batch.
 
@@ -225,9 +234,13 @@ class RankProcess:
         return seconds, losses
 
     def memory(self) -> dict[str, Any]:
-        """Train one more batch and count its bytes by kind."""
+        """Train one more batch and count its bytes by kind. On a GPU its allocator's peaks are reported too."""
+        from suite import accelerator
+
+        peaks = accelerator.peaks(self.device)  # of the last round: the next batch is counted tensor by tensor
         loss, counts = self.system.memory(self._next_batches(1)[0])
-        return {"losses": [loss] if counts or loss is not None else [], "memory": counts, "facts": self.system.facts()}
+        losses = [loss] if counts or loss is not None else []
+        return {"losses": losses, "memory": counts, "peaks": peaks, "facts": self.system.facts()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         """Scores over validation batches, taken from the checkpoint if an earlier process computed them."""
@@ -265,6 +278,9 @@ class ReplayRank(RankProcess):
 
 class EmulatingRank(RankProcess):
     """A rank that computes nothing: it loads no torch and no data, and allocates no model."""
+
+    def _reset_peaks(self) -> None:
+        """Nothing is allocated."""
 
     def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
         from suite.runner.executors.registry import emulated

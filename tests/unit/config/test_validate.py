@@ -81,6 +81,16 @@ def test_refused_run_stops_no_other_run() -> None:
     assert {run.refusal is None for run in mixed} == {True, False}
 
 
+def test_what_a_gpu_cannot_do_is_refused() -> None:
+    limited = [*SMALL, "system=gpipe", "launch.memory_limit=8000000000"]
+    validate_run(resolve(limited))
+    for key in ("launch.draws_on", "pruning.ticket.draws_on"):
+        with refused(InvalidRequest, key, "cuda", legal=f"{key}=cpu"):
+            validate_run(resolve([*SMALL, "system=axonn_samo", "pruning=random", f"{key}=cuda"]))
+    with refused(Unsupported, "launch.memory_limit", 8_000_000_000, legal="launch.memory_limit=null"):
+        validate_run(resolve([*limited, "launch.device=cuda"]))
+
+
 # -- orders of systems ------------------------------------------------------------------------------------------------
 
 

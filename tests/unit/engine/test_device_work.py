@@ -1,4 +1,4 @@
-"""Work of an engine on a device: a batch is timed with one wait, a step has few launches, a norm is one read."""
+"""Work of an engine on a device: a batch is timed with one wait, and a step has few launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from suite import SGD, AdamW, Engine, RMSprop, accelerator
@@ -120,21 +119,3 @@ def test_a_step_on_a_device_is_a_few_launches(monkeypatch: pytest.MonkeyPatch, m
         rule.step(state, torch.ones(entries))
     assert 0 < operations.launched <= 20
     assert operations.read == 0
-
-
-def test_clipping_reads_one_tensor_of_norms() -> None:
-    """Not one number per weight."""
-    engine = Engine(
-        [nn.Linear(4, 4) for _ in range(6)],
-        loss=mse_loss,
-        optimizer=SGD(0.1),
-        microbatch=2,
-        clip_norm=0.5,
-        check_loss=0,
-        world=alone(),
-    )
-    (batch,) = normal_batches(1, 4, 4, 4, torch.float32)
-    with Operations() as operations:
-        engine.train_batch(batch)
-    assert engine.gradient_norm is not None
-    assert operations.read < 6

@@ -183,7 +183,9 @@ NO_RUNS = (
     {"labels": ["a", "b"]},
     {"labels": []},
     {"x": 1},
+    {"value": "batch_time_0"},  # and a metric
 )
+NO_VALUES = ("batch_time", "batch_time_1", "1 + 2")  # of one label
 NO_FORMULAS = (
     *({"scope": "stand-in"}, {"stand_in": ""}, {"restates": ""}, {"restates": True}),
     *({"identity": "yes"}, {"identity": 1}, {"experiment": "e"}),
@@ -208,6 +210,10 @@ INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     ("value of claim axonn.x is True", [{"value": True}]),
     ("value of claim axonn.x is nan", [{"value": math.nan}]),
     ("'3e11' of 0 terms", [{"value": "3e11"}]),
+    *(
+        (f"has the value '{re.escape(value)}'", [answers({"experiment": "e", "labels": ["a"], "value": value})])
+        for value in NO_VALUES
+    ),
     # pairs
     ("a pair, low first", [{"value": pair, **PAIR} for pair in NO_PAIRS]),
     ("check range: a pair", [{"check": "range"}]),

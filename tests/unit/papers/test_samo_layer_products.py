@@ -127,7 +127,7 @@ class Event:
         return other.at - self.at
 
 
-def test_cuda_calls_are_timed_between_queued_events() -> None:
+def test_each_call_on_a_gpu_is_timed_after_a_flush_of_its_cache() -> None:
     def work(name: str, milliseconds: float) -> Callable[[], torch.Tensor]:
         def call() -> torch.Tensor:
             Event.log.append(name)
@@ -137,10 +137,9 @@ def test_cuda_calls_are_timed_between_queued_events() -> None:
         return call
 
     Event.log.clear()
-    clock = CallTimer("cuda:0", event=Event, ahead=work("ahead", 100.0))
-    assert clock.cuda
+    clock = CallTimer("cuda:0", event=Event, flush=work("flush", 100.0))
     assert clock.seconds(work("call", 4.0), 3) == pytest.approx(4e-3)
-    assert Event.log == ["call", *["ahead"] * layer_timing.DEEP, "event", "call", "call", "call", "event", "wait"]
+    assert Event.log == ["call", *["flush", "event", "call", "event"] * 3, "wait"]
 
 
 def test_short_calls_are_repeated_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

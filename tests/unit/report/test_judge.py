@@ -66,6 +66,9 @@ FORMULA = replace(
 TWO = replace(BASE, value="a < b", kind="ordering", check=Check.LEAST, terms=("axonn", "gpipe"), reach="cpu")
 QUICKER = of_runs(TWO, PAIR)
 BY_SEED = of_runs(TWO, SEEDS, "perplexity")
+BETWEEN_RUNS = of_runs(
+    replace(BASE, unit="percent", reach="gpu"), PAIR, "", value="100 * (1 - batch_time_1 / batch_time_0)"
+)
 ACCURACY = of_runs(replace(BASE, unit="perplexity"), SEEDS[:1], "perplexity")
 
 
@@ -840,3 +843,11 @@ def test_claims_csv_holds_every_claim(tmp_path: Path) -> None:
         assert [row[name] for row in rows] == expected
     assert (rows[0]["quantity"], rows[0]["where"], rows[0]["unit"]) == ('say "fast", now', "Table I\nand II", "second")
     assert all(row["why"] for row in rows)
+
+
+def test_a_value_over_runs_is_their_expression() -> None:
+    judged = judge_alone(BETWEEN_RUNS, *timed([(3.0, 4.0, 5.0), (2.0, 2.0)], turns="apart"))
+    assert (judged.ours, judged.evidence) == (((50.0,),), Evidence.MEASURED)
+    lacking = judge_alone(BETWEEN_RUNS, *timed([(3.0,), ()]))
+    assert (lacking.verdict, lacking.why) == (Verdict.NOT_RUN, "the runs have no batch_time_1")
+    assert judge_alone(BETWEEN_RUNS, *timed([(3.0,)], labels=PAIR[:1])).verdict is Verdict.NOT_RUN

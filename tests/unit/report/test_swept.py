@@ -171,13 +171,14 @@ def replace_panels(record: Record, panels: list[Any]) -> Record:
 
 
 TOKENS = {"batch": {"size": 1000}, "model": {"shape": {"sequence": 3000}}}
-FLOPS = {"useful_flops_per_batch": ("flop", (3e8,))}
+FLOPS = {"useful_flops_per_batch": ("flop", (3e8,)), "flops_per_batch_6nd": ("flop", (1.6e9,))}
 DERIVED: list[tuple[str, dict[str, Any], float, float]] = [  # metric, configuration, seconds of a batch, value
     ("percent_of_peak", {}, 0.1, 50.0),  # 2e9 flop as dense products, of 4e10 flop/s
     ("useful_percent_of_peak", {}, 0.1, 7.5),  # 3e8 flop of kept weights
     ("percent_of_vendor_peak", {"experiment": {"vendor_peak": 2e11}}, 0.1, 10.0),
     ("percent_of_vendor_peak", {"experiment": {"vendor_peak": "much"}}, 0.1, NAN),
     ("percent_of_vendor_peak", {"experiment": {"vendor_peak": None}}, 0.1, NAN),
+    ("percent_of_vendor_peak_6nd", {"experiment": {"vendor_peak": 2e11}}, 0.1, 8.0),  # 1.6e9 flop as 6 N D
     ("training_days", TOKENS, 86.4, 100.0),  # 3e11 tokens at 3e6 a batch
     ("training_days", {}, 86.4, NAN),
     ("training_days", {"batch": {"size": 0}, "model": {"shape": {"sequence": 8}}}, 86.4, NAN),

@@ -141,7 +141,9 @@ def test_counts() -> None:
         "tokens_per_batch": 24.0,
         "flops_per_batch": 8 * 3 * (2 * block + head),
         "flops_per_batch_recompute": 8 * (3 * (2 * block + head) + 2 * block),
+        "flops_per_batch_6nd": 6 * (32 + 2 * 232 + 8) * 8 * 3,  # the tied head has its norm alone
     }
+    assert "flops_per_batch_6nd" not in estimate.counts(resolve(["model=vgg_narrow", "data=digits"]))
     assert estimate.counts(config_of())["flops_per_batch"] == 65088.0
     assert estimate.counts(config_of({"inter": 2, "data": 2})) == estimate.counts(config_of())
 

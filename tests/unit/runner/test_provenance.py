@@ -1,0 +1,59 @@
+"""Circumstances of a run on a GPU: the card, its driver and its libraries are part of the key of its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suite.runner import machine_memory, provenance
+from suite.runner.runs import Run, expand
+from suite.runner.store import source_hash
+
+SMALL = ("system=axonn", "model=gpt_tiny", "grid.inter=1", "launch.memory_check=false")
+
+
+def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, *rows: str) -> None:
+    """A program nvidia-smi that prints `rows`, and fails for an unknown id."""
+    program = folder / "nvidia-smi"
+    lines = " ".join(f"'{row}'" for row in rows)
+    program.write_text(f"#!/bin/sh\ncase $1 in --id=7) exit 6;; esac\nprintf '%s\\n' {lines}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    provenance.gpus.cache_clear()
+
+
+def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (on_gpu,), (on_cpu,) = (expand([*SMALL, f"launch.device={device}"]) for device in ("cuda", "cpu"))
+    keys = set()
+    for card in ("NVIDIA H100 80GB HBM3, 580.1", "NVIDIA H200, 580.1", "NVIDIA H200, 580.2"):
+        smi(tmp_path, monkeypatch, card)
+        name, driver = card.split(", ")
+        assert provenance.circumstances(on_gpu.outline)["gpus"] == [f"{name}, driver {driver}"]
+        assert "gpus" not in provenance.circumstances(on_cpu.outline)
+        keys |= {key(on_gpu), key(on_cpu)}
+    assert len(keys) == 4
+    provenance.gpus.cache_clear()
+
+
+def key(run: Run) -> str:
+    return provenance.key(run)
+
+
+def test_memory_of_the_visible_devices_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi(tmp_path, monkeypatch, "81559", "143771")
+    assert machine_memory.device_limits() == [81559 * 2**20, 143771 * 2**20]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert machine_memory.device_limits() == []
+    smi(tmp_path, monkeypatch, "[N/A]")
+    assert machine_memory.device_limits() == []
+
+
+def test_a_file_among_the_measured_code_counts(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text("a = 1")
+    before = source_hash([file])
+    file.write_text("a = 2")
+    assert source_hash([file]) != before
+    assert any(name.endswith("accelerator.py") for name in provenance._MEASURED)
