@@ -13,41 +13,43 @@ from suite.core.op import Kind, Op
 from tests.support.samples import measured_elsewhere, play, tell, timed
 
 ROUNDS = {  # samples per bytes of a message, and of a sum
-    "program_transports.py": {8 << 10: 200, 256 << 10: 100, 4 << 20: 30},
-    "program_collectives.py": {256 << 10: 100, 8 << 20: 30},
+    "round_trips": {8 << 10: 200, 256 << 10: 100, 4 << 20: 30},
+    "all_reduces": {256 << 10: 100, 8 << 20: 30},
 }
 TIMING = {
-    "program_transports.py": "half of a round trip, by rank 0's perf_counter; all backends take turns",
-    "program_collectives.py": "one all-reduce, the slower rank's perf_counter; all groups take turns",
+    "round_trips": "half of a round trip on rank 0, perf_counter; all operations take turns",
+    "all_reduces": "one all-reduce on the slower rank, perf_counter; all operations take turns",
 }
-EAGER = "comm.eager_bytes=16384; a new tensor per value"
-BACKENDS = {  # program, whether it is a peer, backend, settings
-    "suite over MPI": ("program_transports.py", False, "mpi", EAGER),
-    "suite over gloo": ("program_transports.py", False, "gloo", EAGER),
-    "torch send/recv": ("program_transports.py", True, "gloo", "dist.send, dist.recv into memory that is there"),
-    "mpi4py Send/Recv": ("program_transports.py", True, "mpi", "Send, Recv into memory that is there"),
-    "suite, exchange over MPI": ("program_collectives.py", False, "mpi", "comm.pair_exchange=true"),
-    "suite, gloo": ("program_collectives.py", False, "gloo", "comm.pair_exchange=false; polled, 50 us naps"),
-    "torch all_reduce": ("program_collectives.py", True, "gloo", "dist.all_reduce, blocking, default group"),
+OPERATIONS = {  # kind, whether it is a peer, backend
+    "suite over MPI": ("round_trips", False, "mpi"),
+    "suite over gloo": ("round_trips", False, "gloo"),
+    "gloo send/recv": ("round_trips", True, "gloo"),
+    "MPI Isend/Irecv": ("round_trips", True, "mpi"),
+    "suite exchange over MPI": ("all_reduces", False, "mpi"),
+    "suite exchange over MPI bfloat16": ("all_reduces", False, "mpi"),
+    "MPI Allreduce": ("all_reduces", True, "mpi"),
+    "gloo all_reduce": ("all_reduces", True, "gloo"),
+    "gloo all_reduce bfloat16": ("all_reduces", True, "gloo"),
 }
 
 
 @cache
-def took(program: str) -> dict[str, dict[str, list[float]]]:
-    """Seconds of every message or sum, by backend and bytes."""
-    return timed(program, ROUNDS[program])
+def took(kind: str) -> dict[str, dict[str, list[float]]]:
+    """Seconds of every message or sum, by operation and bytes."""
+    return timed("program_messages.py", ROUNDS[kind], kind)
 
 
 @measured_elsewhere
-@pytest.mark.parametrize(("name", "size"), [(name, size) for name, row in BACKENDS.items() for size in ROUNDS[row[0]]])
+@pytest.mark.parametrize(
+    ("name", "size"), [(name, size) for name, row in OPERATIONS.items() for size in ROUNDS[row[0]]]
+)
 def test_a_message_or_a_sum_of_two_ranks(benchmark: Any, name: str, size: int) -> None:
-    program, peer, backend, settings = BACKENDS[name]
-    benchmark.group = f"{program.removeprefix('program_').removesuffix('.py')} of {size} bytes"
-    samples = took(program)[name][str(size)]
-    assert len(samples) == ROUNDS[program][size]
+    kind, peer, backend = OPERATIONS[name]
+    benchmark.group = f"{kind} of {size} bytes"
+    samples = took(kind)[name][str(size)]
+    assert len(samples) == ROUNDS[kind][size]
     play(benchmark, samples)
-    circumstances = {"timing": TIMING[program], "bytes": size, "interface": "lo", "backend": backend}
-    tell(benchmark, peer=peer, ranks=2, settings=settings, **circumstances)
+    tell(benchmark, peer=peer, ranks=2, timing=TIMING[kind], bytes=size, interface="lo", backend=backend)
 
 
 def test_a_header(benchmark: Any) -> None:

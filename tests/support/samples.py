@@ -51,11 +51,15 @@ def play(benchmark: Any, samples: Sequence[float]) -> None:
     benchmark.pedantic(step, setup=rewind, rounds=len(samples))
 
 
-def timed(program: str, rounds: Mapping[int, int]) -> dict[str, dict[str, list[float]]]:
-    """Times of two ranks of `program` (in tests/benchmarks): seconds by backend and by bytes. rounds: samples per
-    bytes
+def timed(program: str, rounds: Mapping[int, int], *words: str) -> dict[str, dict[str, list[float]]]:
+    """Times of two ranks of `program` (in tests/benchmarks): seconds by operation and by bytes.
+
+    Args:
+        program: Name of the file.
+        rounds: Samples per bytes.
+        words: Arguments before those numbers.
     """
-    arguments = [str(number) for pair in rounds.items() for number in pair]
+    arguments = [*words, *(str(number) for pair in rounds.items() for number in pair)]
     return json.loads(run_ranks(2, Path(__file__).parents[1] / "benchmarks" / program, *arguments, deadline=300))
 
 
