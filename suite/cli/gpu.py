@@ -1,4 +1,4 @@
-"""Command `suite gpu`: measure on one GPU what the given time allows, in order of worth.
+"""Command `suite gpu`: measure one GPU in a given time, the most useful parts first.
 
     suite gpu                                   # conf/scale/gpu.yaml, within 480 seconds
     suite gpu --seconds 240 reports=FOLDER
@@ -7,7 +7,7 @@
 
 A part starts only if 1.3 times its expected duration remains: a run of an experiment with together=false, or else all
 runs of an experiment. Each record is on disk as soon as its part has ended, and the same command goes on where the last
-one stopped. The last lines are a table: what ran, what it gave, and what is left.
+one stopped. It ends with a table of results and of parts that did not start.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def seconds_each(runs: Sequence[Run]) -> float:
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:
-    """Those of `runs` that have no record to reuse."""
+    """The runs that have no record to reuse."""
     from suite.runner import provenance
 
     outline = runs[0].outline
@@ -134,7 +134,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "gpu",
-    "Measure on one GPU what the given time allows, in order of worth.",
+    "Measure one GPU in a given time, the most useful parts first.",
     gpu,
     "reports=FOLDER",
     keys={

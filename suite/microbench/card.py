@@ -1,4 +1,4 @@
-"""What one device gives to every system: products, copies, attention kernels, and tensors of more than 2^31 entries.
+"""Speed of one device: products, copies and attention kernels. Operations on more than 2^31 entries are checked.
 
 These measurements come first on a GPU. They show whether the device runs at the speed of its kind.
 """
@@ -90,7 +90,7 @@ class CardSampler(Sampling):
         return {"sweeps": swept, "notes": self.notes}
 
     def _seconds(self, call: Call) -> list[float]:
-        """Seconds of each round of a call, after one that is not timed."""
+        """Seconds of each round of a call. An untimed call comes first."""
         call()
         self.clock.restart()
         marks = [self.clock.mark()]

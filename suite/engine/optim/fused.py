@@ -1,7 +1,7 @@
 """One Triton kernel per optimizer step of mixed precision: it reads the half-precision gradient and writes all states.
 
-The steps are those of engine.optim.optimizer, up to the rounding of products that a GPU adds in one operation. A step
-of AdamW moves 26 bytes per entry (gradient 2; master and two moments, each read and written in 4), where separate
+A step equals the rule's own (engine.optim.optimizer) up to the rounding of products that a GPU adds in one operation. A
+step of AdamW moves 26 bytes per entry (gradient 2; master and two moments, each read and written in 4), where separate
 operations move about 155.
 
 The module is imported only where a step is fused: it requires Triton, which requires the names of a kernel at the top
