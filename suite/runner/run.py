@@ -318,7 +318,7 @@ class ActiveRun:
 
     def _notes(self) -> tuple[str, ...]:
         """Notes for readers of the times and of the memory."""
-        notes = []
+        notes = [f"on {gpu}" for gpu in provenance.gpus()] if self.config.launch.device == "cuda" else []
         if self.facts.get("staged"):
             notes.append("messages are staged through host memory")
         if self.facts.get("order") == "static":

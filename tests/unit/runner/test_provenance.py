@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from suite.runner import machine_memory, provenance
+from suite.runner.run import ActiveRun
 from suite.runner.runs import Run, expand
 from suite.runner.store import source_hash
 
@@ -32,6 +33,8 @@ def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         name, driver = card.split(", ")
         assert provenance.circumstances(on_gpu.outline)["gpus"] == [f"{name}, driver {driver}"]
         assert "gpus" not in provenance.circumstances(on_cpu.outline)
+        notes = [ActiveRun(run, "k", tmp_path, "together")._notes() for run in (on_gpu, on_cpu)]
+        assert notes == [(f"on {name}, driver {driver}",), ()], "the page shows the card next to its numbers"
         keys |= {key(on_gpu), key(on_cpu)}
     assert len(keys) == 4
     provenance.gpus.cache_clear()
