@@ -1,7 +1,7 @@
 """Layers and loss of a configured network: where weights are drawn, how blocks run, how gradients and losses add up.
 
-All systems and peers make their layers here. Compiled blocks, accumulation in place and losses in chunks give the
-results of the plain forms up to rounding.
+The engine's systems, and the peers that train the suite's modules, make their layers here. Compiled blocks,
+accumulation in place and losses in chunks give the results of the plain forms up to rounding.
 """
 
 from __future__ import annotations

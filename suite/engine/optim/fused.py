@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 
-from suite.core.errors import Unsupported
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop, RuleState
@@ -59,18 +58,6 @@ def _step(  # type: ignore[no-untyped-def]
         w -= lr * g
     tl.store(first + at, m, mask=mask)
     tl.store(weights + at, w, mask=mask)
-
-
-def check(rule: UpdateRule) -> None:
-    """Raises Unsupported for a rule without a kernel."""
-    if not isinstance(rule, SGD | Adam | RMSprop):
-        raise Unsupported(
-            "fused",
-            True,
-            what=f"fused=True with {type(rule).__name__}",
-            rule="the kernel has the steps of SGD, Adam, AdamW and RMSprop",
-            legal="fused=False",
-        )
 
 
 @torch.no_grad()
