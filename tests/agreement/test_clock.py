@@ -2,7 +2,9 @@
 
 The simulation of a real run uses that run's own op and message times. The simulation of an emulated run uses its
 cost model and the latency of its config, which existed before. Times are medians over batches. Other processes may
-spoil a whole run: then it is made again, to the same bound, and where they do not stop, times are not judged."""
+spoil a whole run: then it is made again, to the same bound. Where they do not stop, or where the run's own messages
+show that waiting ranks wake up late (a busy host of a virtual machine, which no count of processes here shows), times
+are not judged."""
 
 from __future__ import annotations
 
@@ -38,6 +40,7 @@ from tests.support.waiting import quiet
 PROGRAM = Path(__file__).with_name("program_clock.py")
 TRIES = 3
 BATCHES = 3
+PROMPT = 2.0e-3  # seconds of a message, in the mean, at most where times are judged: 0.5 ms on two idle cores
 TWO = Grid(inter=2)
 SYSTEMS = ("axonn", "gpipe", "one_f_one_b")
 FURTHER = (
@@ -103,16 +106,22 @@ def steps(schedule: Schedule, place: Place, interval: FlushInterval) -> list[tup
             return steps_seen
 
 
-def to_the_bound(bound: float, errors: Callable[[], dict[str, float]]) -> None:
-    """Some try of TRIES keeps every error within `bound`. Orders and bytes are checked in each of them."""
+def to_the_bound(bound: float, errors: Callable[[], tuple[dict[str, float], float]]) -> None:
+    """Some try of TRIES keeps every error within `bound`. Orders and bytes are checked in each of them.
+
+    `errors` also returns the mean seconds of a message of its run.
+    """
     tried, idle = [], True
     while len(tried) < TRIES:
         idle = quiet()
-        tried.append(errors())
-        if max(map(abs, tried[-1].values())) <= bound:
+        error, message = errors()
+        tried.append(error)
+        if max(map(abs, error.values())) <= bound:
             return
         if not idle or not quiet(0):
             pytest.skip("times: other processes keep this machine busy")
+        if message > PROMPT:
+            pytest.skip(f"times: a message takes {1e3 * message:.1f} ms on this machine now")
     said = "\n".join(", ".join(f"{name} {100 * error:+.1f} %" for name, error in one.items()) for one in tried)
     raise AssertionError(f"no try is within {100 * bound:g} %:\n{said}")
 
@@ -145,19 +154,21 @@ def real_batches(folder: Path, system: str) -> list[Batch]:
 
 
 @pytest.mark.ranks
+@pytest.mark.slow("a run of two ranks, made up to three times")
 @pytest.mark.parametrize("system", drawn((*SYSTEMS, *FURTHER), n=1))
 def test_a_real_run_is_simulated_from_its_own_op_times(system: str, tmp_path: Path) -> None:
     """Within 10 %; orders and bytes exactly, in every batch of every try."""
     needs("mpiexec")
 
-    def errors() -> dict[str, float]:
+    def errors() -> tuple[dict[str, float], float]:
         batches = real_batches(tmp_path, system)
         for batch in batches:
             same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
             if is_plain(batch.schedule):
                 check_bytes(batch)
             assert sum(span.bytes for span in batch.trace if span.op) == sum(batch.simulation.sent)
-        return {system: median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1}
+        error = median(batch.simulation.makespan / batch.trace.makespan for batch in batches) - 1
+        return {system: error}, fmean(hop for batch in batches for hop in hops(batch.trace, TWO))
 
     to_the_bound(0.10, errors)
 
@@ -211,11 +222,11 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     listed = ",".join(f"[{','.join(repr(override) for override in one)}]" for one in runs)
     update = "executor.cost.reduce_bytes=4000000", "executor.cost.step=0.02"
 
-    def errors() -> dict[str, float]:
+    def errors() -> tuple[dict[str, float], float]:
         rounds = "measure.rounds=2"
         records = emulated(tmp_path, f"experiment.runs=[{listed}]", "executor.stragglers={2: 1.5}", rounds, *update)
         assert len(records) == len(runs)
-        return apart(records)
+        return apart(records), fmean(hop for record in records for hop in record.metrics["message_time"].values)
 
     to_the_bound(0.05, errors)
     (group,) = derive.groups(read_store(tmp_path))
