@@ -203,6 +203,8 @@ class ReplayExecutor(ExecutorSettings):
 
     kind: Literal["replay"]
     """One process in place of all ranks of a system on the suite's engine."""
+    memory: bool = False
+    """Count the bytes of each rank over one more batch; passes are recomputed wherever they are on ranks."""
 
 
 class PluginExecutor(ExecutorSettings):

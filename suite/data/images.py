@@ -1,9 +1,9 @@
 """Image data sets as bytes, in an order determined by seed and batch number.
 
-The default data set is scikit-learn's handwritten digits, 8 x 8 and grey. CIFAR-100 (binary version), Tiny-ImageNet and
-ImageNet load from their published folders. JPEG files are decoded when a batch needs them. Nothing is unpickled. Images
-are adapted to the side that a network reads: arrays are repeated a whole number of times, photographs are resized and
-cropped. Grey images are repeated over the colours.
+The default data set is scikit-learn's handwritten digits, 8 x 8 and grey. Noise has any size, for runs that measure
+time or memory. CIFAR-100 (binary version), Tiny-ImageNet and ImageNet load from their published folders. JPEG files are
+decoded when a batch needs them. Nothing is unpickled. Images are adapted to the side that a network reads: arrays are
+repeated a whole number of times, photographs are resized and cropped. Grey images are repeated over the colours.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], 
 DIGITS, DIGITS_SIDE, HELD_OUT = 10, 8, 10  # classes; every tenth digit is validation
 DIGITS_FILE = Path("datasets", "data", "digits.csv.gz")  # in scikit-learn's own folder
 CIFAR_SIDE, CIFAR_CLASSES = 32, 100
+NOISE = 1024  # images
 CIFAR_LABELS = 2  # bytes before an image: its coarse and its fine class
 CROP = 224 / 256  # share of an ImageNet photograph's shorter side that is seen, as torchvision evaluates
 LAYOUTS: dict[str, tuple[str, ...]] = {
@@ -114,6 +115,21 @@ class ImagesInMemory:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RandomImages:
+    """Images of random bytes; the place of an image in its epoch seeds them."""
+
+    classes: NDArray[np.int64]
+
+    def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
+        sizes = colours, side, side
+        return np.stack([np.random.default_rng(place).integers(256, size=sizes, dtype=np.uint8) for place in places])
+
+    def update(self, digest: Any) -> int:
+        digest.update(self.classes.data)
+        return 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ImageFiles:
     """Photographs on disk, decoded on request.
 
@@ -157,6 +173,12 @@ def digits() -> Images:
     return Images("digits", DIGITS, train, validation)
 
 
+def noise() -> Images:
+    """Random images of any size in ten classes; as many for training as for validation, and the same."""
+    images = RandomImages(np.arange(NOISE) % DIGITS)
+    return Images("noise", DIGITS, images, images)
+
+
 def cifar_100(folder: str | os.PathLike[str]) -> Images:
     """CIFAR-100 in its binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes. The fine class
     counts."""
@@ -198,7 +220,7 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest if files of the data set are missing, without reading them."""
-    if name != "digits":
+    if name not in ("digits", "noise"):
         _paths(name, folder)
 
 
@@ -209,7 +231,9 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
         raise InvalidRequest(
             f"data={name} with a {kind}", rule="images are for a network of images", legal="model=vgg_narrow"
         )
-    if name == "digits":
+    if name == "noise":
+        _check_classes(name, DIGITS, shape)
+    elif name == "digits":
         _check_classes(name, DIGITS, shape)
         _times(name, 1, DIGITS_SIDE, shape.colours, shape.image)
     elif name == "cifar_100":
@@ -297,5 +321,5 @@ def _class_names(folder: Path) -> list[str]:
 def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
     """Files of a published layout. Raises InvalidRequest with the existing files instead."""
     if name not in LAYOUTS:
-        raise UnknownName("data set of images", name, ["digits", *LAYOUTS])
+        raise UnknownName("data set of images", name, ["digits", "noise", *LAYOUTS])
     return located(name, folder, LAYOUTS[name])

@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from suite.comm.rendezvous.launcher_env import launch_info
-from suite.core.errors import Unsupported
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
@@ -258,18 +257,13 @@ class Engine:
         with self.state.agreement.call("pruning"):
             prune(self.state, indices)
 
+    @on_every_rank
     def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
         """Train on `batch` and count allocations; a pipeline that streams trains on copies of it until it is full.
 
         Returns:
-            The loss, and this rank's peak bytes by kind.
+            The loss, and this rank's peak bytes by kind; those of rank 0 where the ranks share this process.
         """
-        if self.ranks is not None:
-            raise Unsupported(
-                "memory() of ranks that are threads",
-                rule="allocations are counted per process",
-                legal="ranks under mpiexec, torchrun or srun",
-            )
         state = self.state
         allocated = state.model_states.allocated()
         allocated["weights"] += state.versions.extra_bytes()

@@ -36,6 +36,7 @@ class Replay(ThreadRanks[Engine]):
 
     Args:
         recorded: Passes of one interval for each rank, as `Engine.passes` returns them. The replay runs exactly these.
+        recompute: Whether a pass runs again wherever it does on ranks, also if its graph gives the same numbers.
         record_trace: Whether to keep spans of time.
 
     Attributes:
@@ -48,6 +49,7 @@ class Replay(ThreadRanks[Engine]):
         *,
         grid: Grid | None = None,
         recorded: Sequence[Passes] | None = None,
+        recompute: bool = False,
         record_trace: bool = False,
         **arguments: Any,
     ) -> None:
@@ -65,7 +67,7 @@ class Replay(ThreadRanks[Engine]):
                 rank_args = replace(rank_args, schedule=schedule, weights=RecordedVersions(passes))
             engine = rank_args.make(Engine)
             engine.state.record_trace = record_trace
-            if recorded is None:
+            if recorded is None and not recompute:
                 engine.state.versions.policy = KeepEqualReads(engine.state.versions.policy)
             return engine
 
@@ -97,6 +99,10 @@ class Replay(ThreadRanks[Engine]):
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """Mean loss over `batches` in evaluation mode."""
         return self.score(batches)["loss"]
+
+    def memory(self, batch: Batch) -> list[tuple[float, dict[str, int]]]:
+        """What `Engine.memory` returns, of each rank: its thread's allocations are its own."""
+        return self.call("memory()", lambda engine: engine.memory(batch))
 
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
         """Outputs of the network in evaluation mode, with the newest weights and the statistics of replica 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from suite.config.executor import ReplayExecutor
 from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
@@ -20,7 +21,9 @@ class ReplaySystem:
 
     def __init__(self, system: type[EngineSystem], world: World, config: RunConfig) -> None:
         self.network = network(config)
-        self.replay = Replay(**system.engine_arguments(config), device=world.device)
+        assert isinstance(config.executor, ReplayExecutor)
+        self.counts = config.executor.memory
+        self.replay = Replay(**system.engine_arguments(config), device=world.device, recompute=self.counts)
 
     @property
     def streams(self) -> bool:
@@ -52,9 +55,12 @@ class ReplaySystem:
         """An empty trace, because times of a replay are not comparable."""
         return Trace()
 
-    def memory(self, batch: Value) -> tuple[None, dict[str, int]]:
-        """No bytes, because all stages share one process."""
-        return None, {}
+    def memory(self, batch: Value) -> tuple[float | None, list[dict[str, int]]]:
+        """The loss, and the bytes of each rank of the replayed grid; neither if they are not counted."""
+        if not self.counts:
+            return None, []
+        ranks = self.replay.memory(to_tensors(batch))
+        return ranks[0][0], [counts for _, counts in ranks]
 
     def close(self) -> None:
         self.replay.close()

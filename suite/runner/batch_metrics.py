@@ -36,17 +36,20 @@ def inner_seconds(trace: Iterable[Span]) -> dict[str, float]:
 
 
 def memory_metrics(memory: Mapping[str, Sequence[int]], host: Mapping[str, int]) -> dict[str, Metric]:
-    """Bytes of the fullest rank: peak, model states, and states in host memory if there are any.
+    """Bytes of the fullest rank: peak, model states, and states in host memory if there are any; of all ranks: peaks.
 
     Args:
         memory: Bytes of each rank at its peak, by kind.
         host: Bytes in host memory on the fullest rank, by kind.
     """
     states = [memory[kind] for kind in STATES if kind in memory]
+    peaks = list(map(sum, zip(*memory.values(), strict=True)))
     metrics = {
-        "peak_memory": Metric("B", "lower", (float(max(map(sum, zip(*memory.values(), strict=True)))),)),
+        "peak_memory": Metric("B", "lower", (float(max(peaks)),)),
         "model_states": Metric("B", "lower", (float(max(map(sum, zip(*states, strict=True)), default=0)),)),
     }
+    if len(peaks) > 1:
+        metrics["total_memory"] = Metric("B", "lower", (float(sum(peaks)),))
     host_states = {"host_states": Metric("B", "lower", (float(sum(host.values())),))} if any(host.values()) else {}
     return metrics | host_states
 

@@ -179,8 +179,8 @@ class ActiveRun:
             kind: max(facts.get("host", {}).get(kind, 0) for facts in rank_facts) for kind in host_kinds
         }
         self.allocator = [reply.get("peaks", {}) for reply in replies]
-        kinds = dict.fromkeys(kind for reply in replies for kind in reply["memory"])
-        self.memory = {kind: [reply["memory"].get(kind, 0) for reply in replies] for kind in kinds}
+        ranks = [counts for reply in replies for counts in reply["memory"]]
+        self.memory = {kind: [counts.get(kind, 0) for counts in ranks] for counts in ranks for kind in counts}
         if self.plan.validate_when == "end":
             self._validate()
         if self.source is Source.EMULATED:

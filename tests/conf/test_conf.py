@@ -44,6 +44,7 @@ WANTED = {  # further overrides of a choice, next to the folders of corpora
     "executor=full_graph": "system=sparsity_aware",
     "executor=volumes": "system=sparsity_aware",
     "data=digits": "model=vgg_narrow",
+    "data=noise": "model=vgg_narrow",
     "data=snippets": "model=residual_lstm_narrow",
     "data=number_names": "model=gnmt_narrow",
     **{f"pruning={name}": "memory=samo" for name in ("early_bird", "magnitude", "random")},

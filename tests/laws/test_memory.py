@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from suite.cli.run import run
 from suite.comm.p2p import threads
 from suite.config.compose import CONF, groups, resolve
 from suite.config.run import RunConfig
@@ -146,6 +147,24 @@ def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
     counts = counted_by(ranks, resolved, tmp_path / "job.json")
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
         check_memory(config, [measured[number] for measured in counts], f"{' '.join(row)} on {config.grid.build()}")
+
+
+@pytest.mark.parametrize("row", few([row for row in configs(2) if "grid.inter=2" in row], 1), ids=" ".join)
+def test_ranks_of_one_process_are_counted_one_by_one(row: list[str]) -> None:
+    """Each is a thread, and its allocations and the messages that it receives are its own."""
+    config = resolve([*([] if "data=digits" in row else SMALL_TEXT), *row])
+    check_memory(config, threads.run(2, lambda world: count_memory(world, config)), " ".join(row))
+
+
+def test_a_replay_counts_the_bytes_of_each_rank(tmp_path: Path) -> None:
+    """Its passes are recomputed as on ranks: a kept graph of the forward pass would hold more."""
+    deep = "model.shape.layers=6", "grid.inter=3", "weights.graph=recompute", "executor.memory=true"
+    rounds = "measure.warm_up=0", "measure.rounds=1", "measure.batches=1", "measure.eval_batches=0"
+    (record,) = run(["executor=replay", "system=gpipe", *SMALL_TEXT, *deep, *rounds, f"reports={tmp_path}"])
+    measured, predicted = (list(zip(*record.memory[kind].values(), strict=True)) for kind in ("measured", "predicted"))
+    assert len(measured) == 3
+    assert [sum(kinds) for kinds in measured] == pytest.approx([sum(kinds) for kinds in predicted], rel=0.05)
+    assert record.metrics["peak_memory"].values == (max(map(sum, measured)),)
 
 
 def test_messages_that_a_rank_receives_late_are_counted(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def run(
 
 
 class LoopbackTransport(Transport):
-    """Channels as dictionaries: a value is passed by reference, detached."""
+    """Channels as dictionaries. The receiver copies a value, as a rank of its own does."""
 
     any_order = turns = True
 
@@ -305,7 +305,7 @@ class LoopbackTransport(Transport):
         for op in ops:
             if op in inbox:
                 self.hub.progress += 1
-                return op, inbox.pop(op)
+                return op, tuple(tensor.clone() for tensor in inbox.pop(op))
         return None
 
     def progress(self) -> None:

@@ -200,6 +200,9 @@ def study_result(plan: Products, facts: ProductFacts, rounds: Sequence[Sweep]) -
     }
     times = {name: list(map(median, samples)) for name, samples in samples_of_round.items()}
     ratios = {name: [a / b for a, b in zip(times[name], times[DENSE], strict=True)] for name in names if name != DENSE}
+    for name, key in ((CSR, "csr_over_dense"), (SPUTNIK, "sputnik_over_dense")):
+        if name in ratios:
+            metrics[key] = Metric("ratio", "lower", (ratios[name][-1],), f"three products of width {widths[-1]}")
     if facts["cuda"]:
         metrics |= _answers(plan, widths, times, ratios)
     panels = [_panel(plan, "forward and both backward products", "s", times), _ratio_panel(plan, ratios)]

@@ -240,7 +240,8 @@ class RankProcess:
         peaks = accelerator.peaks(self.device)  # of the last round: the next batch is counted tensor by tensor
         loss, counts = self.system.memory(self._next_batches(1)[0])
         losses = [loss] if counts or loss is not None else []
-        return {"losses": losses, "memory": counts, "peaks": peaks, "facts": self.system.facts()}
+        ranks = counts if isinstance(counts, list) else [counts]  # a replay counts those of all ranks
+        return {"losses": losses, "memory": ranks, "peaks": peaks, "facts": self.system.facts()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         """Scores over validation batches, taken from the checkpoint if an earlier process computed them."""
@@ -300,7 +301,7 @@ class EmulatingRank(RankProcess):
         return {"gemm": 0.0, **self._message_facts(), "data": None}
 
     def memory(self) -> dict[str, Any]:
-        return {"losses": [], "memory": {}}
+        return {"losses": [], "memory": []}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         return {"scores": {"loss": None}}

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from suite.core.errors import InvalidRequest, MissingDependency
-from suite.data.images import check_shape, cifar_100, digits, imagenet, tiny_imagenet
+from suite.data.images import check_shape, cifar_100, digits, imagenet, noise, tiny_imagenet
 from tests.support.refusals import refused
 from tests.unit.data.written import vgg, write
 
@@ -43,6 +43,14 @@ def test_digits_are_enlarged_and_the_tenth_is_held_out() -> None:
     assert (images[:, :, ::2, ::2] == images[:, :, 1::2, 1::2]).all(), "each point four times"
     assert sorted(set(classes.tolist())) == list(range(10))
     assert data.provenance()["bytes"] == 1797 * 64
+
+
+def test_noise_has_any_size_and_depends_on_its_place_alone() -> None:
+    (images, classes), (again, _) = (noise().batch(3, size=4, seed=7, shape=vgg(40, 3, 12)) for _ in range(2))
+    assert (images.shape, images.dtype, classes.max() < 10) == ((4, 3, 40, 40), np.uint8, True)
+    assert (images == again).all()
+    assert not (images[0] == images[1]).all()
+    assert 120 < images.mean() < 135
 
 
 @pytest.fixture

@@ -203,7 +203,6 @@ USES = {
     "float64 between batches": Use(between_batches(nn.Module.double), OWNS),
     "meta between batches": Use(between_batches(lambda model: model.to("meta")), "weights on meta"),
     "an evaluation from batches": Use(calls_from_its_batches, "run one call at a time"),
-    "memory of threads": Use(lambda grid: engine(TWO).memory(batch()), "counted per process", kind=Unsupported),
     "a hook's name": Use(on_call(lambda ours: ours.fit([batch()], on_batch="print")), "not a function", "on_batch"),  # type: ignore[arg-type]
     "a hook of the loss alone": Use(
         on_call(lambda ours: ours.fit([batch()], on_batch=lambda loss: None)),  # type: ignore[arg-type, misc]

@@ -224,7 +224,12 @@ def test_record_holds_raw_samples_and_ratio_panels() -> None:
     assert executed.source is Source.MEASURED
     assert executed.metrics["forward, dense, 256"].values == (1.0,) * 6
     assert executed.metrics["weight gradient, Sputnik-style, 128"].values == (12.0,) * 6
-    assert len(executed.metrics) == 3 * 4 * 2
+    dense, sparse = (
+        sum(executed.metrics[f"{product}, {name}, 256"].values[0] for product in PRODUCTS)
+        for name in ("dense", "torch CSR")
+    )
+    assert executed.metrics["csr_over_dense"].values == (sparse / dense,)
+    assert len(executed.metrics) == 3 * 4 * 2 + 2
     panels = {panel.title.removeprefix("A fully connected layer: "): panel for panel in executed.panels}
     assert panels["forward and both backward products"].ours["dense"] == [3.0, 6.0]
     ratios = panels["time over that of the dense products"]
@@ -270,7 +275,8 @@ def test_a_rank_leaves_what_it_swept() -> None:
     assert not samples["cuda"]
     assert UNTRIED in samples["notes"]
     summary = plan_of(config).summarize(config, samples, [(swept,) for swept in samples["sweeps"]])
-    assert all(len(metric.values) == 4 and min(metric.values) > 0 for metric in summary.metrics.values())
+    samples_of = {name: metric.values for name, metric in summary.metrics.items() if ", " in name}
+    assert all(len(values) == 4 and min(values) > 0 for values in samples_of.values())
     assert rank.memory(()) == (None, {})
     rank.close()
 

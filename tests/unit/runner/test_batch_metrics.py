@@ -99,6 +99,7 @@ def test_memory_metrics_are_those_of_the_fullest_rank() -> None:
     metrics = memory_metrics(memory, {"moments": 7, "weights": 2})
     assert {name: metric.values for name, metric in metrics.items()} == {
         "peak_memory": (116.0,),
+        "total_memory": (151.0,),
         "model_states": (31.0,),
         "host_states": (9.0,),
     }
