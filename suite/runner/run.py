@@ -180,7 +180,8 @@ class ActiveRun:
         }
         self.allocator = [reply.get("peaks", {}) for reply in replies]
         ranks = [counts for reply in replies for counts in reply["memory"]]
-        self.memory = {kind: [counts.get(kind, 0) for counts in ranks] for counts in ranks for kind in counts}
+        kinds = dict.fromkeys(kind for counts in ranks for kind in counts)
+        self.memory = {kind: [counts.get(kind, 0) for counts in ranks] for kind in kinds}
         if self.plan.validate_when == "end":
             self._validate()
         if self.source is Source.EMULATED:

@@ -56,7 +56,7 @@ class RankReply(TypedDict, total=False):
         updates: Begin and duration of each batch's update.
         parts: Seconds of each batch by category of inner spans.
         spans: Rows of the last batch's trace.
-        memory: Bytes by kind.
+        memory: Bytes by kind, of each rank whose ops the process runs.
         peaks: Peak bytes of the GPU by its allocator.
         scores: Validation scores by name.
     """
@@ -79,7 +79,7 @@ class RankReply(TypedDict, total=False):
     updates: list[Any]
     parts: list[Any]
     spans: list[Any]
-    memory: dict[str, int]
+    memory: list[dict[str, int]]
     peaks: dict[str, int]
     scores: dict[str, float | None]
 
