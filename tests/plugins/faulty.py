@@ -47,4 +47,6 @@ class Faulty(EngineSystem):
     def close(self) -> None:
         if self.mine and self.fault == "close":
             raise ValueError("a deliberate fault")
+        if self.mine and self.fault == "hang_at_close":
+            time.sleep(600)
         super().close()

@@ -316,6 +316,9 @@ class RankGroup:
         if self.process is not None:
             remaining = self.terminated_at + self.grace - time.monotonic()
             _, alive = psutil.wait_procs(self.process_tree or [], timeout=max(0.0, remaining))
+            late = f"{len(alive)} processes did not end within {self.grace:.3g} s" if alive else ""
+            if hanging := [rank for rank, pid in self.pids.items() if self.dismissed and pid in {p.pid for p in alive}]:
+                late += f"\n{self._timeout('did not close', hanging)}"
             for member in alive:
                 with suppress(psutil.Error):
                     member.kill()
@@ -323,7 +326,7 @@ class RankGroup:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(self.grace)
             if self.dismissed:
-                self.closing_failure = self._collect_closing_failures(killed=len(alive))
+                self.closing_failure = self._collect_closing_failures(late)
         for peer in self.sockets.values():
             peer.close()
         self.selector.close()
@@ -331,15 +334,14 @@ class RankGroup:
         self.log.close()
         self.job.unlink(missing_ok=True)
 
-    def _collect_closing_failures(self, killed: int) -> str:
+    def _collect_closing_failures(self, late: str) -> str:
         replies = []
         while more := self._read(0):
             replies += more
         failures = [
             f"rank {rank}: {reply['reason']}" for rank, reply in replies if reply and reply["event"] == "failed"
         ]
-        late = [f"{killed} processes did not end within {self.grace:.3g} s"] if killed else []
-        return "\n".join([*failures, *late])
+        return "\n".join(filter(None, [*failures, late]))
 
     def _collect_processes(self) -> list[psutil.Process]:
         """The launcher, the ranks of this host, and their children. A reused process id is not followed."""
