@@ -29,7 +29,7 @@ from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
 from suite.engine.optim.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
 from suite.engine.pruning import Pruning
-from suite.engine.split_model import ModelParts, split_model
+from suite.engine.split_model import ModelParts, is_container, split_model, whole_model
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.ties import Tie
 from suite.memory.layout import Layout
@@ -115,7 +115,7 @@ def check_names(names: Iterable[str]) -> None:
 
 def check(args: EngineArguments) -> ModelParts:
     """The model's layers. Raises InvalidRequest for the first argument of a wrong kind or out of range."""
-    parts = check_model(args.model, args.split_points, args.input_names)
+    parts = check_model(args.model, args.split_points, args.input_names, whole=_may_stay_whole(args))
     _check_integer("microbatch", args.microbatch, "samples", "microbatch=4")
     for name, value, unit, legal in (
         ("bucket_numel", args.bucket_numel, "weights per step", "4_000_000"),
@@ -186,20 +186,35 @@ def check_batches(batches: Any) -> None:
         raise InvalidRequest(f"batches={format_value(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
-def check_model(model: Any, split_points: Any, input_names: Any) -> ModelParts:
+def _may_stay_whole(args: EngineArguments) -> bool:
+    """Whether a module that cannot be split is one layer: on one stage, where nothing needs its parts."""
+    inter = args.grid.inter if isinstance(args.grid, Grid) else 1
+    needs_parts = args.split, args.split_points, args.activation_checkpointing, args.pruning, args.weights
+    return inter == 1 and args.schedule is None and not args.tied and all(part is None for part in needs_parts)
+
+
+def check_model(model: Any, split_points: Any, input_names: Any, *, whole: bool = False) -> ModelParts:
     """The layers of a model: entries of a list, nn.Sequential or nn.ModuleList, or parts of another module.
+
+    Args:
+        whole: Whether a module that cannot be split is one layer, whose own forward runs.
 
     Raises InvalidRequest for anything else than modules and functions that make them."""
     if isinstance(model, ModelParts):
         return model
-    has_entries = isinstance(model, nn.Sequential | nn.ModuleList)
+    has_entries = is_container(model)
     if isinstance(model, nn.Module) and not (has_entries and split_points is None and input_names is None):
-        return split_model(model, split_points, input_names)
+        try:
+            return split_model(model, split_points, input_names)
+        except InvalidRequest:
+            if not whole:
+                raise
+            return whole_model(model, input_names)
     for name, value in (("split_points", split_points), ("input_names", input_names)):
         if value is not None:
             rule = "only a module has names; a list of layers is split already"
             raise InvalidRequest(f"{name}={format_value(value)} with a list", rule=rule, legal=f"{name}=None")
-    layers = list(model) if has_entries else model
+    layers = list(model._modules.values()) if has_entries else model
     if not isinstance(layers, Sequence) or isinstance(layers, str | bytes) or not layers:
         rule = "a module, or a list of at least one module or function that makes one"
         raise InvalidRequest(f"model={format_value(layers)}", rule=rule, legal=_LEGAL_LAYERS)
@@ -207,7 +222,8 @@ def check_model(model: Any, split_points: Any, input_names: Any) -> ModelParts:
         if not callable(layer):
             rule = "each entry is a module, or a function that makes one"
             raise InvalidRequest(f"model={format_value(layer)} at position {number}", rule=rule, legal=_LEGAL_LAYERS)
-    return ModelParts(list(layers))
+    entries = tuple(model._modules) if has_entries else tuple(map(str, range(len(layers))))
+    return ModelParts(list(layers), entries=entries)
 
 
 def _check_split(split: Any, layers: int, stages: int) -> None:

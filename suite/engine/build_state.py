@@ -29,6 +29,7 @@ from suite.engine.layers import broadcast_weights, check_statistics, make_module
 from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop, state_names
+from suite.engine.optim.separable import check_separable
 from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half, device_of
@@ -39,6 +40,7 @@ from suite.engine.stage import Stage
 from suite.engine.states.state import FusedStep, ModelState
 from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ties
 from suite.engine.train_state import Communicators, RunSettings, TrainState
+from suite.engine.user_state import UserState
 from suite.engine.weight_versions import WeightVersions
 from suite.schedule.placement import is_split, places
 from suite.weights.policy import Latest
@@ -61,7 +63,9 @@ def build_train_state(args: EngineArguments) -> TrainState:
     arguments.check_full_precision(modules.values(), args.half)
     if is_split(schedule_of(args)):
         check_splittable(part for module in modules.values() for part in module.modules())
-    rule = _update_rule(args, policy, settings, modules)
+    whole = _weights(parts, settings.ties)
+    trained_weights = {name: weight for name, weight in whole.items() if weight.requires_grad}
+    rule = _update_rule(args, policy, settings, modules, whole)
     asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
     _check_groups(rule, comm)
     agreement = BatchAgreement(
@@ -87,6 +91,12 @@ def build_train_state(args: EngineArguments) -> TrainState:
     clock, fused = Clock(world.device), _fused_step(args, rule, policy, world)
     loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
+    own = [(settings.name_of(n, name), p) for n, module in modules.items() for name, p in module.named_parameters()]
+    names = {id(weight): name for name, weight in own}
+    originals = [(names[id(copied)], original) for original, copied in copies.weights]
+    foreign = _foreign(parts, settings, {*names, *(id(weight) for _, weight in originals)})
+    if place.stages - 1 in stages and (foreign or originals):
+        stages[place.stages - 1].foreign = {id(weight): name for name, weight in (*foreign, *originals)}
     trained_ties = [tie for tie in ties if tie.trained]
     state = TrainState(
         settings=settings,
@@ -102,8 +112,15 @@ def build_train_state(args: EngineArguments) -> TrainState:
         stages=stages,
         ties=ties,
         copies=copies,
-        trained_weights=_trained_weights(parts, settings.ties),
+        trained_weights=trained_weights,
         unused=parts.unused,
+        user=UserState(
+            [*own, *originals],
+            [*foreign, *originals],
+            modules.values(),
+            parts.traced,
+            _shared(parts, settings, modules),
+        ),
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
         loss_check=LossCheck(loss, parts.output, place.replicas) if place.stages - 1 in place.held_stages else None,
@@ -131,6 +148,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             clip_norm=args.clip_norm,
             loss_scaler=loss_scaler,
             synchronous=not settings.streams,
+            names=names if trained_weights else {},
         ),
     )
     if state.pruning is None or not prune_if_due(state, state.pruning):
@@ -139,16 +157,29 @@ def build_train_state(args: EngineArguments) -> TrainState:
 
 
 def _update_rule(
-    args: EngineArguments, policy: WeightPolicy, settings: RunSettings, modules: Mapping[int, nn.Module]
+    args: EngineArguments,
+    policy: WeightPolicy,
+    settings: RunSettings,
+    modules: Mapping[int, nn.Module],
+    whole: Mapping[str, nn.Parameter],
 ) -> UpdateRule:
-    """The update rule, or the optimizer that the user's function makes of this rank's trained weights."""
+    """The update rule, or the optimizer that the user's function makes.
+
+    Args:
+        whole: Weights of the whole model by name, of which the function makes the optimizer; empty where a rank has its
+            own weights only.
+    """
     if not arguments.makes_optimizer(args.optimizer):
         return cast(UpdateRule, args.optimizer)
     named: dict[int, tuple[str, nn.Parameter]] = {}
+    leaves: dict[str, list[nn.Parameter]] = {}
     for number in settings.layers:
         for name, parameter in modules[number].named_parameters():
-            if parameter.requires_grad:
-                named.setdefault(id(parameter), (settings.name_of(number, name), parameter))
+            if parameter.requires_grad and id(parameter) not in named:
+                named[id(parameter)] = settings.name_of(number, name), parameter
+                ends = next((ends for ends in settings.ties if (number, name) in ends), ((number, name),))
+                listed = [each for each in (settings.name_of(*end) for end in ends) if each in whole]
+                leaves.setdefault((listed or [""])[0], []).append(parameter)
     layout = args.memory(entries=1, moments=("moment",), dtype="float32", half=args.half)
     reasons = {
         f"half={args.half!r}": args.half is not None,
@@ -159,7 +190,20 @@ def _update_rule(
         "predicted weights": policy.predicts,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
-    return TorchOptimizer(args.optimizer, TrainedWeights(named.values()), args.lr_scheduler, translate_for=reason)
+    own = [leaf for name in whole for leaf in leaves.get(name, ())]
+    is_plain = [*map(id, own)] == [*map(id, whole.values())]  # one rank that computes with the user's own weights
+    several = whole and "" not in leaves and not is_plain
+    optimizer = TorchOptimizer(
+        args.optimizer,
+        TrainedWeights(named.values()),
+        args.lr_scheduler,
+        translate_for=reason,
+        whole=whole if several else None,
+        leaves=leaves if several else None,
+    )
+    if several:
+        check_separable(args.optimizer, optimizer.optimizer, whole, [name for name in whole if name in leaves])
+    return optimizer
 
 
 def _fused_step(args: EngineArguments, rule: UpdateRule, policy: WeightPolicy, world: World) -> FusedStep | None:
@@ -226,6 +270,7 @@ def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSett
         score_names=tuple(args.score_names),
         prefetch=args.prefetch,
         check_loss=args.check_loss,
+        entries=parts.entries,
         names=_names(parts),
         output=parts.output,
     )
@@ -238,20 +283,47 @@ def _shards(args: EngineArguments, grid: Grid) -> list[tuple[int, ...]]:
     return [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
 
 
-def _trained_weights(parts: ModelParts, ties: Sequence[Ends]) -> dict[str, nn.Parameter]:
-    """Trained weights of the whole model by name, a tied one once; empty where a function makes a layer."""
+def _weights(parts: ModelParts, ties: Sequence[Ends]) -> dict[str, nn.Parameter]:
+    """Weights of the whole model by name, a tied one once; empty where a function makes a layer."""
     modules = [layer for layer in parts.layers if isinstance(layer, nn.Module)]
     if len(modules) < len(parts.layers):
         return {}
-    if parts.trained:
-        return dict(parts.trained)
+    if parts.weights:
+        return dict(parts.weights)
     duplicates = {end for ends in ties for end in ends[1:]}
     weights: dict[int, tuple[str, nn.Parameter]] = {}
     for number, module in enumerate(modules):
         for name, weight in module.named_parameters():
-            if weight.requires_grad and (number, name) not in duplicates:
-                weights.setdefault(id(weight), (f"{number}.{name}", weight))
+            if (number, name) not in duplicates:
+                weights.setdefault(id(weight), (f"{parts.entries[number]}.{name}", weight))
     return dict(weights.values())
+
+
+def _foreign(parts: ModelParts, settings: RunSettings, own: set[int]) -> list[tuple[str, nn.Parameter]]:
+    """The user's weights whose ids are not in `own`, by name: other ranks train them."""
+    layers = [*enumerate(parts.layers), *enumerate(parts.originals)]
+    weights = {
+        id(weight): (settings.name_of(number, name), weight)
+        for number, layer in layers
+        if isinstance(layer, nn.Module)
+        for name, weight in layer.named_parameters()
+        if id(weight) not in own
+    }
+    return list(weights.values())
+
+
+def _shared(
+    parts: ModelParts, settings: RunSettings, modules: Mapping[int, nn.Module]
+) -> list[tuple[str, torch.Tensor]]:
+    """Buffers of this rank's layers that layers of another stage hold too, by name."""
+    others = [
+        id(buffer)
+        for number, layer in enumerate(parts.layers)
+        if isinstance(layer, nn.Module) and number not in settings.layers
+        for buffer in layer.buffers()
+    ]
+    named = [(settings.name_of(n, name), b) for n, module in modules.items() for name, b in module.named_buffers()]
+    return [(name, buffer) for name, buffer in named if id(buffer) in others]
 
 
 def _names(parts: ModelParts) -> frozenset[str]:
@@ -261,7 +333,8 @@ def _names(parts: ModelParts) -> frozenset[str]:
         return frozenset()
     if parts.output is not None:
         return frozenset(parts.unused).union(*(module.state_dict() for module in modules))
-    return frozenset(f"{number}.{name}" for number, module in enumerate(modules) for name in module.state_dict())
+    named = zip(parts.entries, modules, strict=True)
+    return frozenset(f"{entry}.{name}" for entry, module in named for name in module.state_dict())
 
 
 def _communicators(settings: RunSettings, world: World) -> Communicators:

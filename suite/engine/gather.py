@@ -156,7 +156,14 @@ def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple
         for name, tensor in layer.state_dict(keep_vars=True).items():
             whole = settings.name_of(number, name)
             names = (each for each in names_of_weight(state, number, layer, name) if each in weights)
-            if (saved := weights.get(next(names, whole))) is None:
+            found = [weights[each] for each in names]
+            if any(each.shape != found[0].shape or not torch.equal(each, found[0]) for each in found[1:]):
+                raise InvalidRequest(
+                    f"a state dict in which the names of the tied weight {whole!r} hold different values",
+                    rule="the ends of a tie are one weight",
+                    legal="equal values under all names, or one name alone",
+                )
+            if (saved := found[0] if found else None) is None:
                 raise InvalidRequest(
                     f"a state dict without {whole!r}",
                     rule="a state dict holds every weight and buffer of the model",

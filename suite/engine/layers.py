@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -26,8 +27,10 @@ from suite.core.protocols import Group, Transport
 from suite.core.values import format_value
 from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
+from suite.engine.user_state import Follower
 
 Layer = nn.Module | Callable[[], nn.Module]
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 @dataclass
@@ -36,20 +39,34 @@ class Copies:
 
     Attributes:
         layers: Pairs (original module, copy).
+        followers: Those copies.
         weights: In mixed precision, pairs (original parameter, leaf); for a weight with several leaves here, the first.
         lent: Data that `lend` has given to the original parameter, by the id of the leaf.
     """
 
     layers: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)
+    followers: list[Follower] = field(default_factory=list)
     weights: list[tuple[nn.Parameter, nn.Parameter]] = field(default_factory=list)
     lent: dict[int, torch.Tensor] = field(default_factory=dict)
 
-    def follow_modes(self) -> None:
-        """Set the mode (training or evaluation) of every module inside a copy to its original's mode."""
-        for original, copied in self.layers:
-            modes = {name: module.training for name, module in original.named_modules()}
-            for name, module in copied.named_modules():
-                module.training = modes.get(name, module.training)
+    def follow(self, state: ModelState) -> None:
+        """Let the copies follow their originals: modes, attributes, and what the user has written to weights."""
+        for follower in self.followers:
+            follower.follow(weights=not state.half)
+        if self.weights:
+            state.round_weights()
+            self._read_frozen()
+
+    @torch.no_grad()
+    def _read_frozen(self) -> None:
+        """Round frozen weights and buffers of the originals to those of the copies."""
+        pairs = [pair for pair in self.weights if not pair[0].requires_grad]
+        buffers = [
+            pair for original, copied in self.layers for pair in zip(original.buffers(), copied.buffers(), strict=True)
+        ]
+        for own, copied in (*pairs, *buffers):
+            if own.data_ptr() != copied.data_ptr():
+                copied.data.copy_(own.data)
 
     def lend(self, state: ModelState) -> None:
         """Make the user's weights views of the full-precision weights, in mixed precision.
@@ -221,18 +238,24 @@ def _copy_layer(
     for buffer in layer.buffers():
         if half is None or not buffer.is_floating_point():
             memo[id(buffer)] = buffer
-    try:
-        layer_copy: nn.Module = copy.deepcopy(layer, memo)
-    except Exception as error:
-        reason = "passes compute in half copies" if half is not None else "a shared weight is one leaf per layer"
-        raise InvalidRequest(
-            f"layer {number}, {type(layer).__name__}, which copy.deepcopy cannot copy: {error}",
-            rule=f"{reason}, so the module is copied",
-            legal="a function that makes the layer",
-        ) from error
+    layer_copy = copied(layer, f"layer {number}, {type(layer).__name__}", memo)
     copies.layers.append((layer, layer_copy))
+    copies.followers.append(Follower(layer, layer_copy))
     copies.weights.extend(weights)
     return layer_copy
+
+
+def copied(module: _Module, name: str, memo: dict[int, torch.Tensor] | None = None) -> _Module:
+    """A deep copy. Raises InvalidRequest for a module that has none, such as one of torch.nn.utils.weight_norm."""
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise InvalidRequest(
+            f"{name}, which copy.deepcopy cannot copy: {error}",
+            rule="passes in half precision, replicas in one process and each end of a tie compute with copies",
+            legal="torch.nn.utils.parametrizations in place of torch.nn.utils.weight_norm, ranks under mpiexec, or "
+            "functions that make the layers",
+        ) from error
 
 
 def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
@@ -268,6 +291,17 @@ def broadcast_weights(modules: Mapping[int, nn.Module], group: Group, transport:
     for module in modules.values():
         for tensor in (*module.parameters(), *module.buffers()):
             complete(group.broadcast(tensor.data, group.ranks[0]), transport)
+
+
+def share_buffers(modules: Iterable[nn.Module], group: Group, transport: Transport) -> None:
+    """Broadcast the buffers that passes may have changed from the first replica, as torch's DDP does.
+
+    Statistics are real numbers, and counters are single ones; masks and positions stay."""
+    if len(group.ranks) == 1:
+        return
+    for buffer in (buffer for module in modules for buffer in module.buffers()):
+        if buffer.is_floating_point() or buffer.is_complex() or buffer.numel() == 1:
+            complete(group.broadcast(buffer.data, group.ranks[0]), transport)
 
 
 def cast(layers: nn.Module, half: torch.dtype) -> None:

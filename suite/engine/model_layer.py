@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -14,6 +14,7 @@ from torch import fx, nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
+from suite.engine.structure import OutputStructure, flatten
 
 _WRITES = frozenset(
     {
@@ -126,6 +127,47 @@ class ModelLayer(nn.Module):
             flat += entries
             lengths.append(len(entries) if entries is value else 0)
         return (*flat, flat[0].new_empty((0, *lengths), dtype=torch.uint8)) if any(lengths) else tuple(flat)
+
+
+class FoundStructure(OutputStructure):
+    """Structure of the output of the last call of a model. A copy of its layer finds the same one."""
+
+    __slots__ = ("found",)
+    found: OutputStructure
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "found", OutputStructure(None))
+
+    def __deepcopy__(self, memo: Any) -> FoundStructure:
+        return self
+
+    def restore(self, tensors: Iterator[torch.Tensor]) -> Any:
+        return self.found.restore(tensors)
+
+
+class WholeModel(nn.Module):
+    """A model as one layer: a function of the tensors of its inputs that returns those of its output.
+
+    Submodules, parameters and buffers are the model's, under their names.
+    """
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names, self.structure = tuple(names), FoundStructure()
+        self.root = (model,)  # in a tuple, as an attribute would be one more submodule
+        for kind in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
+            vars(self)[kind] = vars(model)[kind]
+
+    def forward(self, *values: torch.Tensor) -> Value:
+        (model,) = self.root
+        trains, leaves = model.training, list[torch.Tensor]()
+        model.training = trains and self.training
+        try:
+            output = model(**dict(zip(self.names, values, strict=True)))
+        finally:
+            model.training = trains
+        object.__setattr__(self.structure, "found", flatten(output, leaves))
+        return tuple(leaves)
 
 
 def _attach(layer: nn.Module, path: str, value: nn.Module | torch.Tensor, *, persistent: bool = False) -> None:

@@ -277,6 +277,26 @@ def _restored(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
             vars(module).update(attributes)
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def hooks_of(module: nn.Module) -> list[str]:
+    """Kinds of the hooks that a call of the module runs."""
+    return [kind for kind in _HOOKS if vars(module)[kind]]
+
+
+def _check_hooks(model: nn.Module, opened: Iterable[str]) -> None:
+    """Raises InvalidRequest for hooks of modules whose forwards are traced, as no layer calls such a module."""
+    for name in sorted(opened):
+        if kinds := hooks_of(model.get_submodule(name)):
+            described = f"the module {name!r}" if name else type(model).__name__
+            raise InvalidRequest(
+                f"model={type(model).__name__}(...): {described} has {kinds[0].strip('_').replace('_', ' ')}",
+                rule="the model and the modules that hold a split point are cut into layers, and no stage calls them",
+                legal="the hook on a block, or a grid of one stage",
+            )
+
+
 def trace_model(model: nn.Module, names: Sequence[str], opened: frozenset[str]) -> dict[bool, ModelTrace]:
     """Traces of a model in training and in evaluation mode, by whether it trains.
 
@@ -290,6 +310,7 @@ def trace_model(model: nn.Module, names: Sequence[str], opened: frozenset[str]) 
         InvalidRequest: torch.fx cannot trace a forward, or the output has another structure in evaluation.
     """
     modules = [model.get_submodule(name) for name in opened]
+    _check_hooks(model, opened)
     traces = {}
     with _ONE_TRACE, _restored(model, opened):
         for training in (True, False):

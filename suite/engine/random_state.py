@@ -7,11 +7,18 @@ user. The engine restores them after each pass (`undisturbed`), so the user's co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
 
 from suite import accelerator
 
+_GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # sample number of a layer's initial weights, which no training reaches
 EVALUATION = 1 << 40  # sample numbers of evaluations begin here
@@ -61,6 +68,60 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         accelerator.set_random_states(states)
+
+
+class HostRandom:
+    """Random numbers of Python and numpy, and of the generators that modules hold.
+
+    Forwards that draw from them draw again when they are recomputed, so the states are restored for that."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        values = (value for module in modules for value in vars(module).values())
+        self.generators = [value for value in values if isinstance(value, _GENERATORS)]
+
+    def state(self) -> tuple[Any, ...]:
+        """The states of all generators."""
+        return random.getstate(), np.random.get_state(), *map(_state, self.generators)
+
+    @contextmanager
+    def again(self, state: tuple[Any, ...]) -> Iterator[None]:
+        """Context in which the generators repeat what they drew after `state`; they then go on as if it were not."""
+        after = self.state()
+        self._restore(state)
+        try:
+            yield
+        finally:
+            self._restore(after)
+
+    def _restore(self, state: tuple[Any, ...]) -> None:
+        random.setstate(state[0])
+        np.random.set_state(state[1])
+        for generator, own in zip(self.generators, state[2:], strict=True):
+            if isinstance(generator, torch.Generator):
+                generator.set_state(own)
+            elif isinstance(generator, random.Random):
+                generator.setstate(own)
+            elif isinstance(generator, np.random.Generator):
+                generator.bit_generator.state = own
+            else:
+                generator.set_state(own)
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state()
+
+
+def same_draws(one: Any, other: Any) -> bool:
+    """Whether two states of HostRandom are equal."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(same_draws(one[key], other[key]) for key in one)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return all(map(same_draws, one, other))
+    if isinstance(one, np.ndarray):
+        return bool((one == other).all())
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

@@ -1,7 +1,8 @@
 """Split a model into the layers of an engine.
 
-    nn.Sequential, nn.ModuleList    their entries
+    nn.Sequential, nn.ModuleList    their entries; not of a subclass with a forward of its own
     any other module                layers that begin at its split points, by default at its blocks
+    one that cannot be split        on one stage it is a layer, and its own forward runs
 
 The forward of the model is traced (engine.model_tracer) and cut before the call of each split point. Each part is a
 layer. It takes the tensors that live over the cut before it, and returns those that live over the next cut, so masks,
@@ -28,8 +29,17 @@ from torch import fx, nn
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import format_value
 from suite.engine.layers import Layer
-from suite.engine.model_layer import LayerPass, ModelLayer, ModelMode, ModelPart, may_write, of_size, without_elements
-from suite.engine.model_tracer import ModelTrace, is_size, is_tensor, trace_model
+from suite.engine.model_layer import (
+    LayerPass,
+    ModelLayer,
+    ModelMode,
+    ModelPart,
+    WholeModel,
+    may_write,
+    of_size,
+    without_elements,
+)
+from suite.engine.model_tracer import ModelTrace, hooks_of, is_size, is_tensor, trace_model
 from suite.engine.structure import OutputStructure
 
 _LEGAL_POINTS = 'split_points=["layers.0", "layers.1"] or split_points=["layers.*"]'
@@ -41,17 +51,23 @@ class ModelParts:
     """Layers of a model.
 
     Attributes:
+        entries: Names of the layers in their container, such as "0" or "stem"; empty for parts of another module.
         input_names: Arguments of the model's forward that the inputs of a batch hold; None for a list of layers.
         output: Structure of the model's output; None for a list of layers, whose outputs are a tuple.
-        trained: Trained weights of the model in its order, by name; empty for a list of layers.
+        weights: Weights of the model in its order, by name; empty for a list of layers.
         unused: Weights and persistent buffers of the model that its forward does not use, by name.
+        traced: Modules whose forwards were traced, by name.
+        originals: The user's layers, of which `layers` are copies; empty where they are the user's own.
     """
 
     layers: Sequence[Layer]
+    entries: tuple[str, ...] = ()
     input_names: tuple[str, ...] | None = None
     output: OutputStructure | None = None
-    trained: Mapping[str, nn.Parameter] = field(default_factory=dict)
+    weights: Mapping[str, nn.Parameter] = field(default_factory=dict)
     unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    traced: Mapping[str, nn.Module] = field(default_factory=dict)
+    originals: Sequence[Layer] = ()
 
 
 class _Travelling(NamedTuple):
@@ -83,8 +99,23 @@ def split_model(model: nn.Module, split_points: Any, input_names: Any) -> ModelP
     layers = _cut(model, points, traces)
     used = {name for layer in layers for name in layer.state_dict()}
     unused = {name: tensor for name, tensor in model.state_dict().items() if name not in used}
-    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    return ModelParts(layers, names, traces[True].structure, trained, unused)
+    traced = {name: model.get_submodule(name) for name in _opened(points)}
+    return ModelParts(layers, (), names, traces[True].structure, dict(model.named_parameters()), unused, traced)
+
+
+def is_container(model: object) -> bool:
+    """Whether a module only holds its entries: its forward is torch's, without hooks and weights of its own."""
+    if not isinstance(model, nn.Sequential | nn.ModuleList) or "forward" in vars(model) or hooks_of(model):
+        return False
+    plain = type(model).forward in (nn.Sequential.forward, nn.ModuleList.forward)
+    return plain and not model._parameters and not model._buffers
+
+
+def whole_model(model: nn.Module, input_names: Any) -> ModelParts:
+    """A model as one layer, whose own forward runs."""
+    names = _input_names(model, input_names)
+    layer = WholeModel(model, names)
+    return ModelParts([layer], (), names, layer.structure, dict(model.named_parameters()))
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
@@ -166,9 +197,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _trace(model: nn.Module, names: Sequence[str], points: Sequence[str]) -> _Traces:
     """Traces of the model. Raises InvalidRequest unless the forward calls each split point once, in their order."""
-    parts = [point.split(".") for point in points]
-    opened = frozenset(".".join(part[:count]) for part in parts for count in range(len(part)))
-    traces = trace_model(model, names, opened)
+    traces = trace_model(model, names, _opened(points))
     for trace in traces.values():
         calls = [str(node.target) for node in trace.nodes if node.op == "call_module" and node.target in points]
         if unused := [point for point in points if point not in calls]:
@@ -188,6 +217,12 @@ def _trace(model: nn.Module, names: Sequence[str], points: Sequence[str]) -> _Tr
     return traces
 
 
+def _opened(points: Sequence[str]) -> frozenset[str]:
+    """Names of the modules that hold a split point; the model's is empty."""
+    parts = [point.split(".") for point in points]
+    return frozenset(".".join(part[:count]) for part in parts for count in range(len(part)))
+
+
 def _called_twice(points: Sequence[str] | Mapping[str, None], subject: str) -> InvalidRequest:
     return InvalidRequest(
         f"split_points={list(points)}: {subject} runs more than once",
@@ -199,9 +234,9 @@ def _called_twice(points: Sequence[str] | Mapping[str, None], subject: str) -> I
 def _find_blocks(model: nn.Module, names: Sequence[str]) -> tuple[list[str], _Traces]:
     """The entries of the largest list of modules that the forward calls in order, and the traces."""
     candidates = [
-        (sum(parameter.numel() for parameter in module.parameters()), [f"{name}.{entry}" for entry in children])
+        (sum(p.numel() for p in module.parameters()), [f"{name}.{entry}".lstrip(".") for entry in children])
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList | nn.Sequential) and name
+        if isinstance(module, nn.ModuleList | nn.Sequential)
         if len(children := [entry for entry, _ in module.named_children()]) > 1
     ]
     refusal: InvalidRequest | None = None

@@ -11,10 +11,10 @@ keep their graphs: Equation 3 of AxoNN counts no recomputation of a head either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,12 +22,16 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.losses import Loss, callable_name, read_loss, unit_of
-from suite.engine.random_state import EVALUATION, LayerRandom, undisturbed
+from suite.engine.random_state import EVALUATION, HostRandom, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
 from suite.engine.structure import OutputStructure, Targets
 from suite.engine.user_calls import call_layer, call_loss
+from suite.engine.user_state import check_graph, modules_of
 
 RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
+
+
+_WRITES_LEAF = "leaf Variable that requires grad is being used in an in-place operation"
 
 
 class Segment(NamedTuple):
@@ -47,6 +51,7 @@ class _ForwardPass(NamedTuple):
     Attributes:
         inputs: Inputs of each segment.
         outputs: Outputs of each segment; None if the segment is recomputed. Empty if the whole stage is recomputed.
+        random: State of Python's and numpy's random numbers before each segment that is recomputed.
     """
 
     inputs: tuple[Value, ...]
@@ -54,6 +59,7 @@ class _ForwardPass(NamedTuple):
     targets: Targets
     sample: int
     scale: float
+    random: Sequence[Any]
 
 
 def as_value(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Value:
@@ -103,6 +109,7 @@ class Stage:
         divides: Whether a pair (sum, count) is divided at once, because each microbatch makes an update.
         weight: Count of the last microbatch: in training relative to its entries, None for a loss that is a mean.
         observe: Called with outputs, targets and loss of the next microbatch, once.
+        foreign: Names of weights that other ranks train, by id; the first loss may not hold them.
     """
 
     def __init__(
@@ -129,21 +136,51 @@ class Stage:
         self.divides = divides
         self.weight: torch.Tensor | None = None
         self.observe: Callable[[Value, Targets, Loss], None] | None = None
+        self.foreign: Mapping[int, str] = {}
         self.segments = segments(layers, checkpoint_interval)
         self.segment_layers = [layers_with_random[s.layers.start : s.layers.stop] for s in self.segments]
         self.draws = [any(random is not None for _, random in layers) for layers in self.segment_layers]
-        # a first layer such as ReLU(inplace=True) must not write to a leaf, a received message or the user's batch
-        self.writes_input = [
-            bool(s.layers) and any(getattr(module, "inplace", False) for module in layers[s.layers[0]].modules())
-            for s in self.segments
-        ]
+        # a segment such as ReLU(inplace=True) must not write to a leaf, a received message or the user's batch; its
+        # first pass in each mode shows whether it does
+        self.writes_input: dict[tuple[int, bool], bool] = {}
+        self.host_random = HostRandom(module for layer in layers for module in modules_of(layer))
         self.open: dict[int, _ForwardPass] = {}
         self.owed_gradients = OwedGradients()
         self.splits = False  # whether op I has checked the modules
 
     def _run_layers(self, number: int, inputs: Value, sample: int) -> Value:
-        """Output of the layers of segment `number`."""
-        value = tuple(tensor.clone() for tensor in inputs) if self.writes_input[number] else inputs
+        """Output of the layers of segment `number`.
+
+        A segment that writes to its input, as its first pass in each mode shows, computes with copies of it: a leaf, a
+        received message and an input that is read again keep their values.
+        """
+        key = number, self.layers.training
+        writes = self.writes_input.get(key)
+        if writes:
+            return self._call_layers(number, tuple(tensor.clone() for tensor in inputs), sample)
+        kept = [tensor.detach().clone() for tensor in inputs] if writes is None else []
+        versions = [tensor._version for tensor in inputs]
+        try:
+            value = self._call_layers(number, inputs, sample)
+        except RuntimeError as error:
+            if writes is not None or _WRITES_LEAF not in str(error):
+                raise
+            value = ()
+        wrote = not value or versions != [tensor._version for tensor in inputs]
+        if wrote and writes is False:
+            raise InvalidRequest(
+                f"{type(self.segment_layers[number][0][0]).__name__}, which writes to its input in some passes",
+                rule="a layer writes to its input in every pass or in none, as the input may be read again",
+                legal="a clone of the input in the forward",
+            )
+        self.writes_input[key] = wrote
+        if not wrote:
+            return value
+        for tensor, before in zip(inputs, kept, strict=True):
+            tensor.data.copy_(before)
+        return self._run_layers(number, inputs, sample)
+
+    def _call_layers(self, number: int, value: Value, sample: int) -> Value:
         with undisturbed() if self.draws[number] else nullcontext():
             first = self.first_layer + self.segments[number].layers.start
             for number_of_layer, (layer, random) in enumerate(self.segment_layers[number], first):
@@ -159,6 +196,9 @@ class Stage:
             return value
         loss = self._compute_loss(value, targets, sample)
         total, count = loss.total, loss.count
+        if self.foreign and total.requires_grad:
+            check_graph(total, self.foreign)
+            self.foreign = {}
         self.weight = count
         if count is not None and self.divides:
             total = total / torch.where(count == 0, 1.0, count).to(total.dtype)
@@ -196,14 +236,16 @@ class Stage:
         """Run all segments. Returns the tensors to keep, and the stage's output."""
         kept_inputs: list[Value] = []
         kept_outputs: list[Value | None] = []
+        random: list[Any] = []
         value = inputs
         for number, segment in enumerate(self.segments):
-            inputs = tuple(_leaf(tensor) if tensor.is_floating_point() else tensor for tensor in value)
+            inputs = tuple(_leaf(tensor) if has_gradient(tensor) else tensor for tensor in value)
+            random.append(self.host_random.state() if segment.recomputed else None)
             with torch.set_grad_enabled(not segment.recomputed):
                 value = self._run_segment(number, inputs, targets, sample, scale)
             kept_inputs.append(inputs)
             kept_outputs.append(None if segment.recomputed else value)
-        return _ForwardPass(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale), value
+        return _ForwardPass(tuple(kept_inputs), tuple(kept_outputs), targets, sample, scale, random), value
 
     def forward(
         self, index: int, inputs: Value, *, targets: Targets = (), sample: int, scale: float = 1.0, read: Read
@@ -211,11 +253,11 @@ class Stage:
         """Output of microbatch `index`, in the current modes of the modules; on the last stage the loss times
         `scale`."""
         if read.backward_mode == "recompute":
-            outputs = inputs
+            outputs, random = inputs, [self.host_random.state()]
             with torch.no_grad():
                 for number in range(len(self.segments)):
                     outputs = self._run_segment(number, outputs, targets, sample, scale)
-            self.open[index] = _ForwardPass((inputs,), (), targets, sample, scale)
+            self.open[index] = _ForwardPass((inputs,), (), targets, sample, scale, random)
         else:
             self.open[index], outputs = self._run_forward(inputs, targets, sample, scale)
         return tuple(tensor.detach() for tensor in outputs)
@@ -235,17 +277,22 @@ class Stage:
         recomputes = not forward_pass.outputs or None in forward_pass.outputs
         statistics = [(buffer, buffer.clone()) for buffer in self.layers.buffers()] if recomputes else []
         if not forward_pass.outputs:
-            inputs = forward_pass.inputs[0]
-            forward_pass, _ = self._run_forward(inputs, forward_pass.targets, forward_pass.sample, forward_pass.scale)
+            inputs, random = forward_pass.inputs[0], forward_pass.random[0]
+            with self.host_random.again(random):
+                forward_pass, _ = self._run_forward(
+                    inputs, forward_pass.targets, forward_pass.sample, forward_pass.scale
+                )
             del inputs
         segment_inputs, segment_outputs = list(forward_pass.inputs), list(forward_pass.outputs)
         targets, sample, scale = forward_pass.targets, forward_pass.sample, forward_pass.scale
+        states = forward_pass.random
         del forward_pass  # each segment's tensors are freed after its backward pass
         last = len(self.segments) - 1
         for number in range(last, -1, -1):
             inputs, outputs = segment_inputs.pop(), segment_outputs.pop()
             if outputs is None:
-                outputs = self._run_segment(number, inputs, targets, sample, scale)
+                with self.host_random.again(states[number]):
+                    outputs = self._run_segment(number, inputs, targets, sample, scale)
             gradients = _backward(inputs, outputs, gradients, run, is_loss=self.loss is not None and number == last)
             del inputs, outputs  # frees a segment's graph before the next one is recomputed
         for buffer, before in statistics:
@@ -318,6 +365,11 @@ def _draws(function: object) -> bool:
     return bool(getattr(function, "draws", True))
 
 
+def has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether the values of a tensor have gradients: real and complex ones do, whole numbers do not."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_()
 
@@ -328,7 +380,7 @@ def _backward(inputs: Value, outputs: Value, gradients: Value, run: RunGraph, *,
     Args:
         run: `torch.autograd.backward`, or the part of it that op I runs.
     """
-    floating = [tensor for tensor in outputs if tensor.is_floating_point()]
+    floating = [tensor for tensor in outputs if has_gradient(tensor)]
     if is_loss:
         if not floating or not floating[0].requires_grad:
             raise InvalidRequest(
@@ -340,7 +392,5 @@ def _backward(inputs: Value, outputs: Value, gradients: Value, run: RunGraph, *,
         pairs = [(o, g) for o, g in zip(floating, gradients, strict=True) if o.requires_grad]
         run([o for o, _ in pairs], [g for _, g in pairs])
     return tuple(
-        torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-        for tensor in inputs
-        if tensor.is_floating_point()
+        torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in inputs if has_gradient(tensor)
     )

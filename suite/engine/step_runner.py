@@ -21,14 +21,17 @@ from suite.core.trace import Trace
 from suite.engine.asynchronous import NO_COMMON_UPDATE, within_stream
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
+from suite.engine.layers import share_buffers
 from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
+from suite.engine.random_state import same_draws
 from suite.engine.stage import Stage
 from suite.engine.train_state import TrainState
 from suite.engine.weight_versions import keep_newest
 from suite.engine.worker import Execute, run_program, run_to_end
 
 KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
+CHECKED = 64  # updates between two searches for draws of the host, and for results of passes in modules
 LOSS_BATCHES = 8  # batches whose losses share one reduction
 
 
@@ -84,7 +87,9 @@ class StepRunner:
         program = state.schedule.program(self.interval)
         state.trace, state.drained, state.batch_end_times = Trace(), False, []
         state.versions.begin(self.interval)
-        state.copies.follow_modes()
+        state.copies.follow(state.model_states)
+        state.model_states.begin()
+        state.user.begin()
         state.note_statistics(self.interval.microbatches)
         if state.loss_check is not None:
             state.loss_check.begin()
@@ -121,6 +126,7 @@ class StepRunner:
         if op.kind is Kind.UPDATE:
             state.agreement.settle()
             if not state.settings.streams:
+                self._check_modules()
                 self.total_weight = _total_weight(state, self.weights)
             self._update(op)
             return ()
@@ -141,6 +147,8 @@ class StepRunner:
         microbatches = self.interval.group_size(op.index)
         if is_last:
             state.observe_loss(self.interval.update_of(op.index), microbatches)
+        first = op.index == self.interval.first and state.settings.grid.size > 1 and state.updates % CHECKED == 0
+        drawn = stage.host_random.state() if first else None
         with state.versions.swapped_in(op, read):
             output = stage.forward(
                 op.index,
@@ -150,6 +158,12 @@ class StepRunner:
                 scale=self.loss_scale / (microbatches * place.replicas),
                 read=read,
             )
+        if first and not same_draws(drawn, stage.host_random.state()):
+            raise InvalidRequest(
+                f"a forward of stage {op.stage} that draws from random, numpy.random or a generator of its own",
+                rule="ranks draw from these in another order; the engine seeds torch's default generators",
+                legal="torch.rand or nn.Dropout in the forward, or Grid()",
+            )
         if is_last:
             self._weigh(stage, microbatches)
             losses = self.batch_losses.setdefault(self.stream.batch_of(op.index), [])
@@ -157,6 +171,14 @@ class StepRunner:
         if op.stage == place.held_stages[-1]:
             self.stream.forward_done(op.index)
         return output
+
+    def _check_modules(self) -> None:
+        """Compare the user's modules after the passes of a batch: see engine.user_state."""
+        state = self.state
+        grid, copies = state.settings.grid, state.copies
+        state.user.check_update(alone=grid.size == 1 and not copies.layers)
+        if grid.inter > 1 and state.updates % CHECKED == 0:
+            state.user.check_results()
 
     def _update(self, op: Op) -> None:
         """Run the update `op`: reduce gradients and, with `apply_update`, step."""
@@ -234,6 +256,9 @@ class StepRunner:
         state, interval = self.state, self.interval
         state.drained = True
         state.agreement.calls.end()
+        if not state.settings.streams:  # replicas of a stream have no common update
+            layers = (stage.layers for stage in state.stages.values())
+            share_buffers(layers, state.comm.data_parallel_group, state.comm.transport)
         state.copies.write_buffers()
         if self.apply_update:
             state.microbatches += interval.microbatches

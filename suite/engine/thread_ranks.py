@@ -24,10 +24,11 @@ from suite.core.grid import Grid
 from suite.engine.arguments import EngineArguments, check
 from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
-from suite.engine.layers import Layer, copy_shared
+from suite.engine.layers import Layer, copied, copy_shared
 from suite.engine.process_setup import device_of
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
+from suite.engine.user_state import Follower
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -122,14 +123,14 @@ class ThreadRanks(Generic[_Engine]):
         device = device_of(parts.layers, args.device)
         self.hub = Hub(self.grid.size)
         self.closed = self.streaming = False
-        self._followed: list[tuple[nn.Module, nn.Module]] = []  # a module of the user's, and its copy
+        self._followers: list[Follower] = []  # copies of the user's modules
         lists = self._lists_of_layers(parts.layers)
         tied = args.tied
         if any(isinstance(layer, nn.Module) for layer in parts.layers):
             tied = [pair for ends in find_ties(parts.layers, args.tied or ()) for pair in as_pairs(ends)]
 
         def make_rank(rank: int) -> _Engine:
-            own = replace(parts, layers=lists[self.grid.place(rank).replica])
+            own = replace(parts, layers=lists[self.grid.place(rank).replica], originals=parts.layers)
             world = LoopbackWorld(self.hub, rank, device=device)
             policy = copy.deepcopy(args.weights)  # one with state counts the passes of its rank
             return make(replace(args, model=own, tied=tied, weights=policy, device=None, world=world))
@@ -154,19 +155,19 @@ class ThreadRanks(Generic[_Engine]):
             if isinstance(layer, nn.Module):
                 ids = set(map(id, layer.parameters()))
                 if ids & seen:
-                    own = copied = copy_shared(layer, number, ids & seen)
-                    self._followed.append((layer, copied))
+                    own = shared = copy_shared(layer, number, ids & seen)
+                    self._followers.append(Follower(layer, shared))
                 seen |= ids
             modules.append(own)
         lists: list[Sequence[Layer]] = [modules]
         for _ in range(1, self.grid.data):
-            together = copy.deepcopy(nn.ModuleList(layer for layer in modules if isinstance(layer, nn.Module)))
+            together = copied(nn.ModuleList(layer for layer in modules if isinstance(layer, nn.Module)), "the model")
             following = iter(together)  # one copy of all, so that copies share weights as the layers do
             copies: list[Layer] = []
             for original, layer in zip(layers, modules, strict=True):
                 copies.append(next(following) if isinstance(layer, nn.Module) else layer)
                 if isinstance(original, nn.Module):
-                    self._followed.append((original, copies[-1]))  # type: ignore[arg-type]
+                    self._followers.append(Follower(original, copies[-1]))  # type: ignore[arg-type]
             lists.append(copies)
         return lists
 
@@ -175,7 +176,7 @@ class ThreadRanks(Generic[_Engine]):
 
         Raises InvalidRequest within a stream; `name` is the call in words."""
         self._check_idle(name)
-        self._follow_modes()
+        self._follow()
         return self.hub.run(lambda rank: function(self.engines[rank]))
 
     def call_with_batches(
@@ -195,11 +196,10 @@ class ThreadRanks(Generic[_Engine]):
         if self.streaming:
             raise within_stream(name)
 
-    def _follow_modes(self) -> None:
-        """Give the copies the modes (training or evaluation) of the user's modules."""
-        for original, copied in self._followed:
-            for module, follower in zip(original.modules(), copied.modules(), strict=True):
-                follower.training = module.training
+    def _follow(self) -> None:
+        """Give the copies what the user has set in his modules: modes, attributes and weights."""
+        for follower in self._followers:
+            follower.follow(weights=True)
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on each batch when its loss is requested; with streams see `_stream`."""
@@ -209,13 +209,13 @@ class ThreadRanks(Generic[_Engine]):
         if self.state.settings.streams:
             yield from self._stream(readers)
             return
-        self._follow_modes()
+        self._follow()
         steps = self.hub.run(lambda rank: self.engines[rank].train(readers[rank]))
         try:
             while (loss := self.hub.run(lambda rank: next(steps[rank], None))[0]) is not None:
                 yield loss
                 check_open("train()", closed=self.closed)
-                self._follow_modes()
+                self._follow()
         finally:
             for step in steps:
                 if isinstance(step, Generator):
@@ -226,7 +226,7 @@ class ThreadRanks(Generic[_Engine]):
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
         check_stream(self.grid.inter, self.grid.inter, drained=not self.streaming)
-        self._follow_modes()
+        self._follow()
         losses: deque[float] = deque()
 
         def run(rank: int) -> None:

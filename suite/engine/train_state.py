@@ -36,6 +36,7 @@ from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
 from suite.engine.structure import OutputStructure
 from suite.engine.ties import Ends, TieGroup
+from suite.engine.user_state import UserState
 from suite.engine.weight_versions import WeightVersions
 
 
@@ -54,6 +55,7 @@ class RunSettings:
         score_names: Names of the scores of an evaluation.
         check_loss: Batches between two checks of the loss; 0 for none.
         prefetch: Whether the next batch is read while one is trained on.
+        entries: Names of the layers of a container or list.
         names: Names of all weights and buffers of the model; empty where functions make its layers.
         output: Structure of the model's output; None for a list of layers.
     """
@@ -72,6 +74,7 @@ class RunSettings:
     score_names: tuple[str, ...]
     prefetch: bool = False
     check_loss: int = 1
+    entries: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
     output: OutputStructure | None = None
 
@@ -93,7 +96,7 @@ class RunSettings:
     def name_of(self, layer: int, name: str) -> str:
         """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
         nn.Sequential; parts of a model have the model's own."""
-        return f"{layer}.{name}" if self.output is None else name
+        return f"{self.entries[layer]}.{name}" if self.entries else name
 
     @property
     def homes(self) -> tuple[int, ...]:
@@ -137,6 +140,7 @@ class TrainState:
         agreement: Check that all ranks make the same calls with the same batches.
         schedule: Schedule of this rank, with its checked order of ops.
         slicer: Rows of each batch for this rank.
+        user: The user's modules, as they were when the engine was made.
         stages: Stages of this rank, by their numbers in the pipeline.
         ties: Tied weights of the model, with this rank's ends.
         copies: Half-precision copies of the user's modules.
@@ -167,6 +171,7 @@ class TrainState:
     clock: Clock
     schedule: CheckedSchedule
     slicer: BatchSlicer
+    user: UserState
     stages: Mapping[int, Stage]
     ties: Sequence[TieGroup]
     copies: Copies

@@ -25,6 +25,7 @@ from suite.core.values import Json, format_value
 from suite.engine.losses import callable_name
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
+from suite.engine.optim.own_weights import keep_own
 from suite.engine.states.flat_layout import FlatLayout
 
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
@@ -105,6 +106,9 @@ class TorchOptimizer(UpdateRule):
         weights: These weights.
         scheduler: Makes a scheduler, which steps once per update; None for constant rates.
         translate_for: Reason to use the suite's rules, in words; empty to use torch's own step.
+        whole: Weights of the whole model by name, of which the factory makes the optimizer, as in a plain
+            script. The rank then keeps its own. None where a rank has its own weights only.
+        leaves: The weights of the rank that compute with each of them: none, one, or one for each end of a tie.
 
     Attributes:
         optimizer: The optimizer, whose groups hold the settings of the next update.
@@ -122,9 +126,13 @@ class TorchOptimizer(UpdateRule):
         scheduler: SchedulerFactory | None = None,
         *,
         translate_for: str = "",
+        whole: Mapping[str, nn.Parameter] | None = None,
+        leaves: Mapping[str, Sequence[nn.Parameter]] | None = None,
     ) -> None:
         self.factory, self.weights = factory, weights
-        self.optimizer = _made(factory, weights)
+        self.optimizer = made_optimizer(factory, TrainedWeights((whole or {}).items()) if whole else weights)
+        if whole and leaves is not None:
+            keep_own(self.optimizer, {id(weight): leaves.get(name, ()) for name, weight in whole.items()})
         self.settings: list[dict[str, Json]] = [_plain(group) for group in self.optimizer.param_groups]
         self.translates = bool(translate_for)
         if translate_for:
@@ -134,6 +142,8 @@ class TorchOptimizer(UpdateRule):
         self._state_names = self._names_of_states()
         self._runs: list[_Run] = []
         self._updates: int | None = None  # value of torch's step counters; None before the first step of new states
+        self._late = False  # a weight has had no gradient yet, so torch has not made its velocity
+        self._uneven = False  # a weight had no gradient in some batch, and fewer steps than others
 
     # -- the interface of update rules -------------------------------------------------------------------------------
 
@@ -152,9 +162,11 @@ class TorchOptimizer(UpdateRule):
             follows = state.updates != self._updates  # the states are new, or those of a checkpoint
             if follows:
                 self._use_flat_states(state)
+            skips = any(weight.grad is None for weight in self.weights)
             self.optimizer.step()
-            if follows:
-                self._keep_first_states(state)
+            if follows or skips or self._late:
+                self._late = not self._keep_first_states(state)
+            self._uneven = self._uneven or skips
             self._updates = state.updates + 1
             return
         for rule, part, span in self._parts(state, grad.numel()):
@@ -222,7 +234,15 @@ class TorchOptimizer(UpdateRule):
         return parameter.device if group.get("fused") or group.get("capturable") else torch.device("cpu")
 
     def state_dict(self) -> OptimizerSettings:
-        """Settings of now, as plain data."""
+        """Settings of now, as plain data.
+
+        Raises Unsupported for step counters that differ between weights, of which a checkpoint holds one."""
+        if self._uneven and self._state_names and not isinstance(self.optimizer, torch.optim.SGD):
+            raise Unsupported(
+                f"a checkpoint of {type(self.optimizer).__name__} after weights had no gradient in some batches",
+                rule="a checkpoint holds one number of steps for all weights",
+                legal="torch.optim.SGD, or a loss that depends on every weight",
+            )
         scheduler = None if self.scheduler is None else self.scheduler.state_dict()
         return {"groups": [_plain(group) for group in self._groups()], "scheduler": _plain_values(scheduler)}
 
@@ -267,12 +287,15 @@ class TorchOptimizer(UpdateRule):
     def check_translated(self, reason: str) -> None:
         """Raises Unsupported where a group has no rule of the suite."""
         for group in self._groups():
-            if _rule_of(type(self.optimizer), group) is None:
+            hooks = self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
+            if hooks or _rule_of(type(self.optimizer), group) is None:
                 options = [name for name in ("amsgrad", "centered", "maximize") if group.get(name)]
+                if hooks:
+                    reason = f"hooks of its step and {reason}"
                 raise Unsupported(
                     f"{type(self.optimizer).__name__}{''.join(f' with {name}=True' for name in options)} with {reason}",
                     rule="a step on a part of the weights needs a rule of the suite with the optimizer's formula",
-                    legal=f"{TRANSLATED} without amsgrad, centered and maximize",
+                    legal=f"{TRANSLATED} without amsgrad, centered, maximize and hooks of the step",
                 )
 
     def rules(self) -> list[SGD | Adam | RMSprop]:
@@ -325,15 +348,18 @@ class TorchOptimizer(UpdateRule):
                 of_torch["step"] = torch.full((), state.updates, dtype=dtype, device=device)
 
     @torch.no_grad()
-    def _keep_first_states(self, state: RuleState) -> None:
-        """Copy the velocity that torch has made in its first step to the flat one."""
+    def _keep_first_states(self, state: RuleState) -> bool:
+        """Copy the velocity that torch has made in its first step to the flat one. Returns whether all have one."""
+        complete = True
         for parameter, views in self._views(state):
             of_torch = self.optimizer.state[parameter]
             for name, view in views.items():
                 made = of_torch.get(name)
+                complete = complete and made is not None
                 if made is not None and made.data_ptr() != view.data_ptr():
                     view.copy_(made)
                     of_torch[name] = view
+        return complete
 
 
 def learning_rate(rule: UpdateRule, updates: int) -> float:
@@ -353,7 +379,7 @@ def _called(argument: str, factory: Callable[[_T], _Made], given: _T, rule: str,
         ) from error
 
 
-def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
+def made_optimizer(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
     """The optimizer that `factory` makes; a rank without weights gets one of a placeholder."""
     given = weights if weights else TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
     optimizer = _called("optimizer", factory, given, "a function of the trained weights that makes an optimizer", LEGAL)
@@ -372,7 +398,8 @@ def _made(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Opt
         )
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     names = {id(parameter): name for name, parameter in given.named_parameters()}
-    if weights and (missing := [name for key, name in names.items() if key not in held]):
+    trained = {id(parameter) for parameter in given if parameter.requires_grad}
+    if weights and (missing := [name for key, name in names.items() if key in trained - held]):
         raise InvalidRequest(
             "optimizer",
             optimizer,

@@ -12,16 +12,17 @@ Clipping needs all sums first, and so excludes the overlap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import is_not
 
 import torch
 
 from suite.comm.p2p.polling import complete
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import DynamicLossScaler
+from suite.engine.optim.optimizer import SGD
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup
@@ -43,6 +44,7 @@ class Update:
         loss_scaler: Loss scale of mixed precision; None in one precision.
         synchronous: Whether all ranks update at the same time and can decide together. Otherwise overflows are not
             checked.
+        names: Names of the trained weights by id; empty where every weight is taken to have a gradient.
         skipped: Batches skipped because of an overflow.
         norm: Norm of all gradients of the last update before clipping; None without `clip_norm`.
     """
@@ -62,6 +64,7 @@ class Update:
         clip_norm: float | None = None,
         loss_scaler: DynamicLossScaler | None = None,
         synchronous: bool = True,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
         self.data_parallel_group, self.world = data_parallel_group, world
@@ -70,6 +73,7 @@ class Update:
         self.skipped = 0
         self.norm: float | None = None
         self.ties, self.most_ends = ties, most_ends
+        self.names = (names or {}) if synchronous else {}
 
     @property
     def reduces(self) -> bool:
@@ -107,17 +111,57 @@ class Update:
             self.state.finish(stepped=False)
             yield STEP
             return
+        unused = self._unused() if step and self.names else []
         if step and self.overlaps:
             yield from self._reduce_and_step_overlapped(1.0 / scale)
         else:
             yield from self._reduce([slice(0, self.state.entries)])
+            for weight in unused:
+                weight.grad = None  # torch's optimizers leave such a weight and its states as they are
             if step:
                 self.state.step(self.rule, self._clipped(1.0 / scale))
+            for weight in unused:
+                weight.grad = self.state.views[id(weight)]
         if step:
             self.state.finish(stepped=True)
             if isinstance(self.rule, TorchOptimizer):
                 self.rule.updated()
         yield STEP
+
+    # -- weights without a gradient ----------------------------------------------------------------------------------
+
+    def _unused(self) -> list[torch.nn.Parameter]:
+        """Weights that no backward pass of the batch has reached, on no replica and at no end of a tie.
+
+        Raises Unsupported where a step would change them."""
+        places, keys = self.state.without_gradient(), list(self.state.views)
+        if self.reduces:
+            missing = torch.zeros(len(keys), device=self.state.gradient.device)
+            missing[places] = 1.0
+            complete(self.data_parallel_group.all_reduce(missing, "min"), self.transport)
+            places = missing.nonzero().flatten().tolist()
+        if not places:
+            return []
+        unused = {keys[place] for place in places}
+        for tie in self.ties:
+            ends = set(map(id, tie.weights.values()))
+            if not (tie.local and ends <= unused):
+                unused -= ends
+        weights = [weight for weight in self.state.parameters if id(weight) in unused]
+        if weights and not self._leaves_unused():
+            raise Unsupported(
+                f"the weight {self.names[id(weights[0])]} without a gradient in a batch",
+                rule="torch leaves such a weight as it is, but this update steps all weights of a stage together",
+                legal="torch.optim with half=None, and without bucket_numel=, offloaded states and pruning=",
+            )
+        return weights
+
+    def _leaves_unused(self) -> bool:
+        """Whether a step without a gradient changes nothing."""
+        if isinstance(self.rule, TorchOptimizer) and not self.rule.translates:
+            return True
+        rules = self.rule.rules() if isinstance(self.rule, TorchOptimizer) else [self.rule]
+        return all(isinstance(rule, SGD) and not rule.momentum and not rule.weight_decay for rule in rules)
 
     # -- mixed precision ---------------------------------------------------------------------------------------------
 

@@ -85,7 +85,11 @@ class ModelState:
         self.pieces: list[tuple[str, float, float]] = []
         self._allocate_indices()
         self._allocate_states(tuple(moments))
-        self.views = {id(p): self.kept_gradient(p).view(p.shape) for p in self.parameters if id(p) not in self.kept}
+        # .data gives each view a version of its own, which tells whether a backward pass has added to it
+        self.views = {
+            id(p): self.kept_gradient(p).view(p.shape).data for p in self.parameters if id(p) not in self.kept
+        }
+        self.written: tuple[int, list[int]] = self._versions()
         for parameter in self.parameters:
             self._set_compression_hook(parameter)
         self.attach_gradients()
@@ -156,6 +160,20 @@ class ModelState:
         self.kept_gradient(parameter).add_(compress(parameter.grad, self.kept[id(parameter)]))
         parameter.grad = None
         self.pieces.append((COMPRESS, begin, self.mark()))
+
+    def _versions(self) -> tuple[int, list[int]]:
+        return self.gradient._version, [view._version for view in self.views.values()]
+
+    def begin(self) -> None:
+        """Clear what user code has added to gradients since the last batch, as zero_grad() does in a plain loop."""
+        if self._versions() != self.written:
+            self.gradient.zero_()
+            self.written = self._versions()
+
+    def without_gradient(self) -> list[int]:
+        """Places in `views` of the weights to which no backward pass has added since `begin`."""
+        pairs = zip(self.written[1], self._versions()[1], strict=True)
+        return [place for place, (before, now) in enumerate(pairs) if before == now]
 
     def attach_gradients(self) -> None:
         """Make the gradient of every unpruned weight its view of the flat gradient.
@@ -315,6 +333,7 @@ class ModelState:
     def finish(self, stepped: bool) -> None:
         """End an update: clear the gradient and count a step."""
         self.gradient.zero_()
+        self.written = self._versions()
         self.rule.updates += stepped
 
     # -- contents of checkpoints and records -------------------------------------------------------------------------

@@ -52,7 +52,7 @@ SUM = nn.CrossEntropyLoss(reduction="sum")
 TIES: list[Any] = [(0, "weight", 2), (0, "wait", 2, "weight"), (0, "weight", 2, "weight"), (0, "weight", 3, "weight")]
 TIES += [(2, "weight", 2, "weight"), ("0.weight", "2.weight")]
 WRONG: dict[str, list[Any]] = {
-    "model": [NoBlocks(), NoBlocks, [], "layers", [nn.Linear(8, 4), 3], torch.relu],
+    "model": [NoBlocks, [], "layers", [nn.Linear(8, 4), 3], torch.relu],
     "loss": [SUM, nn.CrossEntropyLoss(reduction="none"), partial(cross_entropy, reduction="sum"), nn.Linear(4, 1), "a"],
     "optimizer": [
         lambda weights: TORCH,
@@ -111,6 +111,7 @@ ADVICE: list[tuple[str, dict[str, Any], str]] = [
     ("score_names", {"scores": cross_entropy, "score_names": ["a", "a"]}, "top_1"),
     ("split_points", {"split_points": ["a"]}, "None"),
     ("", {"model": [nn.Linear, nn.Tanh()]}, ""),
+    ("model", {"model": NoBlocks(), "grid": Grid(inter=2)}, "split_points="),
     ("", {"model": [lambda: 3]}, ""),
     ("", {"model": [nn.LazyLinear(4)]}, ""),
 ]

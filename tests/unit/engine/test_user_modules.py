@@ -179,7 +179,7 @@ def test_modules_that_cannot_train_in_place_are_rejected() -> None:
         make_engine([lambda: table, lambda: head])
     user_modules = single()
     user_modules[1].generator = (number for number in range(3))
-    with refused(InvalidRequest, subject="deepcopy cannot copy", rule="half copies"):
+    with refused(InvalidRequest, subject="deepcopy cannot copy", rule="half precision"):
         mixed(user_modules)
 
 
