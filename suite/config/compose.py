@@ -309,7 +309,8 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):
             return InvalidRequest(override, rule="a part of another group", legal=f"{unknown[1]}@executor.{override}")
         paths = [o for o in overrides if key_of(o) == "launch.python_path"]
-        base = _compose([*(o for o in overrides if o.partition("=")[0] in groups()), *paths])
+        single = [o for o in overrides if o.partition("=")[0] in groups() and "," not in o]
+        base = _compose([*single, *paths])
         data = OmegaConf.to_container(base, resolve=False)
         if addition := _addition(unknown[1], data, overrides):
             return addition

@@ -97,6 +97,12 @@ class BatchSlicer:
                 rule="all tensors of a batch have their samples in the first dimension",
                 legal=_LEGAL,
             )
+        if any(tensor.requires_grad for tensor in inputs):
+            raise InvalidRequest(
+                "inputs of a batch that require a gradient, as those of a module outside the engine do",
+                rule="no gradient leaves the model of an engine",
+                legal="inputs.detach(), or the other module as a part of model=",
+            )
         return inputs, targets
 
     def _in_order(self, inputs: Targets) -> Value:

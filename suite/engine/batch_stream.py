@@ -17,6 +17,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.batch_source import END, BatchSource
+from suite.engine.prefetch import map_tensors
 from suite.engine.structure import Targets
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]]
@@ -56,7 +57,7 @@ class BatchStream:
         elif not batches.length:
             self.head = list(_remaining_batches(batches))
         else:
-            self.loader, self.head = batches, [batches.next()]
+            self.loader, self.head = batches, [map_tensors(batches.next(), torch.clone)]
         tail: Iterator[Any] = iter(()) if self.loader is None else _remaining_batches(self.loader)
         self.iterator: Iterator[Any] = chain(self.head, tail)
         if self.loader is not None and self.head[0] is END:
@@ -133,9 +134,10 @@ class BatchStream:
 
 
 def _remaining_batches(source: BatchSource) -> Iterator[Any]:
+    """Copies of the batches, as a loader may use its tensors again while their microbatches are in flight."""
     # compared by identity, because == of arrays has no single truth value
     while (batch := source.next()) is not END:
-        yield batch
+        yield map_tensors(batch, torch.clone)
 
 
 def _too_few(batches: int, length: int | None) -> InvalidRequest:

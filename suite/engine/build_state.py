@@ -25,7 +25,7 @@ from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
-from suite.engine.layers import broadcast_weights, check_statistics, make_modules
+from suite.engine.layers import broadcast_weights, make_modules
 from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop, state_names
@@ -254,7 +254,6 @@ def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSett
     position = grid.place(world.rank)
     place = places(schedule_of(args), grid.inter, position.replica, position.replicas)[position.rank]
     split = args.split or evenly(len(parts.layers), place.stages)
-    check_statistics(parts.layers, split)
     return RunSettings(
         grid=grid,
         rank=world.rank,

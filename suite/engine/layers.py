@@ -18,7 +18,6 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from suite.comm.p2p.polling import complete
@@ -266,22 +265,6 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
     for hook in (parameter._post_accumulate_grad_hooks or {}).values():
         leaf.register_post_accumulate_grad_hook(hook)
     return leaf
-
-
-def check_statistics(layers: Sequence[Layer], split: Sequence[range]) -> None:
-    """Raises InvalidRequest for a module whose running statistics two stages would update."""
-    stage_of: dict[int, int] = {}  # by the id of the module
-    for stage, stage_layers in enumerate(split):
-        for layer in (layers[number] for number in stage_layers):
-            for module in layer.modules() if isinstance(layer, nn.Module) else ():
-                if not isinstance(module, _NormBase) or module.running_mean is None:
-                    continue
-                if stage_of.setdefault(id(module), stage) != stage:
-                    raise InvalidRequest(
-                        f"a {type(module).__name__} on stages {stage_of[id(module)]} and {stage}",
-                        rule="one stage updates running statistics",
-                        legal="another module for each entry of model=, or a grid of one stage",
-                    )
 
 
 def broadcast_weights(modules: Mapping[int, nn.Module], group: Group, transport: Transport) -> None:

@@ -14,7 +14,7 @@ class Prefetched:
     """An iterable of batches that holds the next batch on the device while one is in use.
 
     On CUDA the copies run on a stream of their own, from pinned memory, and the default stream waits for a batch
-    before it is used. On a CPU the next batch is read ahead and nothing is copied.
+    before it is used. On a CPU the next batch is read ahead.
     """
 
     def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
@@ -36,11 +36,11 @@ class Prefetched:
 
 
 def _copied(batch: Any, device: torch.device, stream: torch.Stream | None) -> Any:
-    """The batch on the device; the copies of its tensors may be under way."""
+    """A copy of the batch on the device, as a loader may use its tensors again; the copies may be under way."""
     if stream is None:
-        return batch
+        return map_tensors(batch, torch.clone)
     with stream:
-        return _map(batch, lambda tensor: accelerator.to(tensor, device))
+        return map_tensors(batch, lambda tensor: accelerator.to(tensor, device))
 
 
 def _ready(batch: Any, stream: torch.Stream | None) -> Any:
@@ -48,17 +48,17 @@ def _ready(batch: Any, stream: torch.Stream | None) -> Any:
     if stream is not None:
         current = torch.accelerator.current_stream(stream.device)
         current.wait_stream(stream)
-        _map(batch, lambda tensor: tensor.record_stream(current))
+        map_tensors(batch, lambda tensor: tensor.record_stream(current))
     return batch
 
 
-def _map(value: Any, function: Any) -> Any:
+def map_tensors(value: Any, function: Any) -> Any:
     """`function` of every tensor in nested tuples, lists and dicts."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, dict):
-        return {name: _map(element, function) for name, element in value.items()}
+        return {name: map_tensors(element, function) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        parts = [_map(element, function) for element in value]
+        parts = [map_tensors(element, function) for element in value]
         return type(value)(*parts) if "_fields" in vars(type(value)) else type(value)(parts)  # a named tuple
     return value

@@ -8,8 +8,9 @@ user. The engine restores them after each pass (`undisturbed`), so the user's co
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import nn
 from suite import accelerator
 
 _GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
+_Access = tuple[Callable[[], Any], Callable[[Any], Any]]
 _MASK = (1 << 64) - 1
 _INITIAL = (1 << 32) - 1  # sample number of a layer's initial weights, which no training reaches
 EVALUATION = 1 << 40  # sample numbers of evaluations begin here
@@ -77,14 +79,15 @@ class HostRandom:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         values = (value for module in modules for value in vars(module).values())
-        self.generators = [value for value in values if isinstance(value, _GENERATORS)]
+        self.accesses: list[_Access] = [(random.getstate, random.setstate), (np.random.get_state, np.random.set_state)]
+        self.accesses += [_access(value) for value in values if isinstance(value, _GENERATORS)]
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> list[Any]:
         """The states of all generators."""
-        return random.getstate(), np.random.get_state(), *map(_state, self.generators)
+        return [get() for get, _ in self.accesses]
 
     @contextmanager
-    def again(self, state: tuple[Any, ...]) -> Iterator[None]:
+    def again(self, state: Sequence[Any]) -> Iterator[None]:
         """Context in which the generators repeat what they drew after `state`; they then go on as if it were not."""
         after = self.state()
         self._restore(state)
@@ -93,35 +96,28 @@ class HostRandom:
         finally:
             self._restore(after)
 
-    def _restore(self, state: tuple[Any, ...]) -> None:
-        random.setstate(state[0])
-        np.random.set_state(state[1])
-        for generator, own in zip(self.generators, state[2:], strict=True):
-            if isinstance(generator, torch.Generator):
-                generator.set_state(own)
-            elif isinstance(generator, random.Random):
-                generator.setstate(own)
-            elif isinstance(generator, np.random.Generator):
-                generator.bit_generator.state = own
-            else:
-                generator.set_state(own)
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    return generator.bit_generator.state if isinstance(generator, np.random.Generator) else generator.get_state()
+    def _restore(self, state: Sequence[Any]) -> None:
+        for (_, put), own in zip(self.accesses, state, strict=True):
+            put(own)
 
 
 def same_draws(one: Any, other: Any) -> bool:
     """Whether two states of HostRandom are equal."""
-    if isinstance(one, dict) and isinstance(other, dict):
+    if isinstance(one, dict):
         return all(same_draws(one[key], other[key]) for key in one)
-    if isinstance(one, tuple) and isinstance(other, tuple):
+    if isinstance(one, tuple | list):
         return all(map(same_draws, one, other))
-    if isinstance(one, np.ndarray):
-        return bool((one == other).all())
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
+    return bool((one == other).all()) if isinstance(one, np.ndarray | torch.Tensor) else bool(one == other)
+
+
+def _access(generator: Any) -> _Access:
+    """Functions that read and write the state of a generator."""
+    if isinstance(generator, random.Random):
+        return generator.getstate, generator.setstate
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        return partial(getattr, bits, "state"), partial(setattr, bits, "state")
+    return generator.get_state, generator.set_state
 
 
 def initial(run: int, layer: int) -> tuple[int, int, int]:

@@ -51,7 +51,7 @@ class _ForwardPass(NamedTuple):
     Attributes:
         inputs: Inputs of each segment.
         outputs: Outputs of each segment; None if the segment is recomputed. Empty if the whole stage is recomputed.
-        random: State of Python's and numpy's random numbers before each segment that is recomputed.
+        random: State of the host's random numbers before each segment that is recomputed.
     """
 
     inputs: tuple[Value, ...]
@@ -59,7 +59,7 @@ class _ForwardPass(NamedTuple):
     targets: Targets
     sample: int
     scale: float
-    random: Sequence[Any]
+    random: Sequence[Sequence[Any]]
 
 
 def as_value(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Value:
@@ -236,11 +236,11 @@ class Stage:
         """Run all segments. Returns the tensors to keep, and the stage's output."""
         kept_inputs: list[Value] = []
         kept_outputs: list[Value | None] = []
-        random: list[Any] = []
+        random: list[list[Any]] = []
         value = inputs
         for number, segment in enumerate(self.segments):
             inputs = tuple(_leaf(tensor) if has_gradient(tensor) else tensor for tensor in value)
-            random.append(self.host_random.state() if segment.recomputed else None)
+            random.append(self.host_random.state() if segment.recomputed else [])
             with torch.set_grad_enabled(not segment.recomputed):
                 value = self._run_segment(number, inputs, targets, sample, scale)
             kept_inputs.append(inputs)

@@ -16,6 +16,7 @@ from functools import wraps
 from itertools import tee
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
+import torch
 from torch import nn
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
@@ -25,6 +26,7 @@ from suite.engine.arguments import EngineArguments, check
 from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.layers import Layer, copied, copy_shared
+from suite.engine.prefetch import map_tensors
 from suite.engine.process_setup import device_of
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
@@ -66,8 +68,10 @@ class BatchReader:
 
 
 def _items(batches: Iterable[Batch]) -> Iterator[Batch | _Failed]:
+    """Copies of the batches, as ranks read them at different times and a loader may use its tensors again."""
     try:
-        yield from batches
+        for batch in batches:
+            yield map_tensors(batch, torch.clone)
     except Exception as error:
         while True:
             yield _Failed(error)

@@ -31,6 +31,7 @@ REASONS = {
     ("suite/config/compose.py", "a pickle"): "copies of parsed YAML within the process",
     ("suite/config/locate.py", "a module by its name"): "modules of the suite, or of a folder in launch.python_path",
     ("suite/config/typed_yaml.py", "yaml.load"): "the C version of the safe loader",
+    ("suite/core/expression.py", "evaluated text"): "a tree of numbers, symbols, operators and five functions alone",
     ("suite/engine/gather.py", "torch.load"): "weights_only=True reads tensors, and refuses everything else",
     ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
     ("suite/papers/common/mutations.py", "a module by its name"): "modules of the suite that a committed file names",

@@ -194,7 +194,14 @@ def test_commands_are_found_in_blocks_and_in_inline_code(tmp_path: Path) -> None
     assert len({command for path in DOCUMENTS for command in printed(path)}) > 100
 
 
-WRONG = ("run sede=1", "rnu", "report record=a", "run model=gpt", "sweep seed=1,2 model=gpt_tiny,gpt")
+WRONG = (
+    "run sede=1",
+    "rnu",
+    "report record=a",
+    "run model=gpt",
+    "sweep seed=1,2 model=gpt_tiny,gpt",
+    "sweep seed=1,2 foo=1",
+)
 
 
 @pytest.mark.parametrize("command", ["make tset", "python -m suite.report", *(f"suite {words}" for words in WRONG)])

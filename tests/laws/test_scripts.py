@@ -9,13 +9,16 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
+import torch
 
+import suite
 from suite import Grid
 from tests.support.drawn import drawn, seed
-from tests.support.plain import GRIDS
-from tests.support.user_scripts import KINDS, random_script
+from tests.support.plain import GRIDS, mean_square, rows
+from tests.support.user_scripts import KINDS, random_script, two
 
 PROGRAMS, ALL_PROGRAMS = 30, 20_000
 MOST_REFUSED = 0.5
@@ -65,3 +68,22 @@ def check(numbers: Iterable[int]) -> None:
 def test_random_scripts_are_the_plain_scripts_or_are_refused() -> None:
     first = 1000 * seed()
     check(range(first, first + PROGRAMS))
+
+
+@pytest.mark.parametrize("options", [{"prefetch": True}, {"update_interval": 1}], ids=str)
+def test_a_loader_may_use_its_tensors_again(options: dict[str, Any]) -> None:
+    batches = rows(size=2)
+
+    def reusing() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        inputs, targets = (tensor.clone() for tensor in batches[0])
+        for one, other in batches:
+            inputs.copy_(one)
+            targets.copy_(other)
+            yield inputs, targets
+
+    def trained(source: Any) -> list[float]:
+        arguments = {"loss": mean_square, "optimizer": suite.SGD(0.1), "microbatch": 2, "grid": Grid(inter=2)}
+        with suite.Engine(two(), **arguments, **options) as engine:
+            return list(engine.train(source))
+
+    assert trained(reusing()) == trained(batches)

@@ -456,8 +456,6 @@ def random_script(seed: int) -> tuple[Script, str]:
         options["activation_checkpointing"] = 1
     if rng.random() < 0.03:
         options["bucket_numel"] = 8
-    if rng.random() < 0.2:
-        options["prefetch"] = True
     script = Script(
         make,
         loss=loss,

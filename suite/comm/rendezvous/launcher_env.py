@@ -43,6 +43,7 @@ _VARIABLES = (
 )
 _STEP_VARIABLES = ("SLURM_STEP_ID", "SLURM_STEPID")  # set in the tasks of a step only
 _STEP_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+_FOREIGN = ("WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "HOROVOD_SIZE", "PALS_SIZE")  # other launchers
 LAUNCHERS = ("torchrun", "mpi", "slurm", "none")
 
 
@@ -68,6 +69,12 @@ def launch_info(environment: Mapping[str, str] | None = None, *, launcher: str |
     if launcher is not None:
         raise InvalidRequest(
             f"no variables of {launcher} in this process", rule="a launcher sets the rank and the world size"
+        )
+    if foreign := next((name for name in _FOREIGN if variables.get(name, "1") not in ("", "0", "1")), None):
+        raise InvalidRequest(
+            f"{foreign}={variables[foreign]} without a rank that this project reads",
+            rule="each process of an unknown launcher would train alone",
+            legal="mpiexec, torchrun or srun; or the variable unset",
         )
     return LaunchInfo("none")
 

@@ -159,6 +159,14 @@ class EdgeList(FromFile):
 
     def _read(self, path: Path) -> Edges:
         rows = table(path, np.float64, delimiter=_delimiter(path))
+        vertices, columns = len(rows) - 1, rows.shape[1] if rows.size else 0
+        metis = columns == 2 and vertices > 0 and [*rows[0]] == [vertices, vertices * columns / 2]
+        if metis or path.name.removesuffix(".gz").endswith((".mtx", ".metis", ".graph")):
+            raise InvalidRequest(
+                f"{path}, a file of {'METIS' if metis or 'mtx' not in path.name else 'Matrix Market'}",
+                rule="one edge per line, without a line of sizes",
+                legal="graph=matrix_market for .mtx, or a list of edges",
+            )
         if rows.size and rows.shape[1] not in (2, 3):
             raise InvalidRequest(
                 f"{path}: {rows.shape[1]} columns", rule="source, target, and a weight or none", legal="0 1"

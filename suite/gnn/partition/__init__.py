@@ -5,8 +5,6 @@
 | block | nothing: given vertex order | no | | Section 4.1 |
 | random | nothing: equal numbers of vertices | yes | | Section 5 |
 | metis | edge cut | yes | pymetis | Karypis, Kumar 1998 |
-| kahip | edge cut | yes | kahip (extra gnn) | Sanders, Schulz 2013 |
-| mtkahypar | total volume: km1 of the column-net hypergraph | no | mtkahypar (extra gnn) | Gottesbueren 2021 |
 | gvb | maximum send volume of a part, then the total | yes | pymetis, numba | like Acer et al. 2016 |
 | external | unknown: another program's partition | no | its file | |
 

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.kahip import kaffpa
 from suite.gnn.partition.metis import kway
 from suite.gnn.partition.pattern import (
     IntArray,
@@ -66,8 +65,6 @@ class Gvb(Partitioner):
 
     Attributes:
         starts: Number of METIS partitions to start from, with seeds seed, seed + 1, ...
-        kahip: Number of additional KaHIP starts. 0 by default: after refinement they are no better than METIS starts
-            (within a tenth on community graphs of 2^15 vertices in 4 to 64 parts), and KaHIP is an optional package.
         imbalance: Share by which the entries of a part may exceed the mean. If every start exceeds it and a repair
             would cost more rows, no part grows beyond the fullest part of its start. The paper calls Graph-VB's
             constraint rather loose (Section 7.1.1).
@@ -76,17 +73,16 @@ class Gvb(Partitioner):
     """
 
     starts: int = 3
-    kahip: int = 0
     imbalance: float = 0.10
     effort: int = 32
     ufactor: int = 30
     name: str = "gvb"
     objective = "maximum send volume of a part, then the total volume"
     seedable = True
-    packages = ("pymetis", "numba", "kahip")
+    packages = ("pymetis", "numba")
 
     def __post_init__(self) -> None:
-        for name, least in (("starts", 1), ("kahip", 0), ("effort", 1), ("ufactor", 1)):
+        for name, least in (("starts", 1), ("effort", 1), ("ufactor", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InvalidRequest(
@@ -100,10 +96,6 @@ class Gvb(Partitioner):
     def probe(self) -> Ready | Missing:
         missing = [name for name in ("pymetis", "numba") if not find_spec(name)]
         return Missing(f"not installed: {', '.join(missing)}") if missing else Ready()
-
-    def notes(self) -> tuple[str, ...]:
-        missing = self.kahip and not find_spec("kahip")
-        return (f"gvb ran without its {self.kahip} KaHIP starts, as kahip is not installed",) if missing else ()
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
         """(n,) int32. Raises MissingDependency without pymetis or numba."""
@@ -125,14 +117,11 @@ class Gvb(Partitioner):
             raise MissingDependency("numba", f"pip install numba ({error})") from error
         finest = Level.finest(reads, weight)
         makers = [partial(kway, pattern, k, seed + number, ufactor=self.ufactor) for number in range(self.starts)]
-        if self.kahip and find_spec("kahip"):
-            makers += [partial(kaffpa, pattern, k, seed + number) for number in range(self.kahip)]
         starts = [_score(reads, weight, make().astype(np.int32), k) for make in makers]
-        metis_starts = starts[: self.starts]
-        search = _Search(finest, k, cap, int(np.median([start.total for start in metis_starts])), self.effort)
+        search = _Search(finest, k, cap, int(np.median([start.total for start in starts])), self.effort)
         refined = [search.improve(start, PENALTIES[:2], seed + STRIDE * at) for at, start in enumerate(starts)]
         best = search.exhaust(min(refined, key=search.rank), seed + STRIDE * len(starts))
-        first = min([start for start in metis_starts if start.max_entries <= cap] or metis_starts, key=_volumes)
+        first = min([start for start in starts if start.max_entries <= cap] or starts, key=_volumes)
         if _volumes(best) > _volumes(first):  # the ceiling on the total, or the cap, cost a higher maximum
             fallback = replace(search, cap=max(cap, first.max_entries), ceiling=first.total)
             best = fallback.exhaust(first, seed + STRIDE * len(starts))

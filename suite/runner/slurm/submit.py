@@ -155,8 +155,14 @@ def _resource_request(runs: Sequence[Run]) -> ResourceRequest:
         "account": launch.account,
         "qos": launch.qos,
         "constraint": launch.constraint,
-        **(launch.extra or {}),
     }
+    if taken := next((name for name in launch.extra or {} if name in (*options, "array", "job_name")), None):
+        raise InvalidRequest(
+            f"launch.extra={{{taken}: {(launch.extra or {})[taken]}}}",
+            rule="further options of sbatch, without those that the suite sets itself",
+            legal=f"launch.{taken}" if taken in options else "launch.extra={mem: 64G}",
+        )
+    options |= launch.extra or {}
     python_path = f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"
     return ResourceRequest(options, (*map(str, launch.setup), python_path), launch.array_parallelism)
 

@@ -77,6 +77,7 @@ def test_invalid_launcher_variables_are_refused() -> None:
         ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK", "one less than the size"),
         ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK", "one less than the size"),
         ({**STEP, "SLURM_LOCALID": ""}, "SLURM_LOCALID", "a whole number"),
+        ({"MV2_COMM_WORLD_SIZE": "2"}, "MV2_COMM_WORLD_SIZE", "would train alone"),
     ):
         with refused(InvalidRequest, key, rule=rule):
             launch_info(environment)

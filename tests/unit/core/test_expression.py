@@ -38,10 +38,10 @@ def test_everything_else_is_refused() -> None:
             *("", "20 *", "phi = 2", "a; b", "__import__('os').system('true')", "open('x')", "a.real", "a[0]"),
             *("[1, 2]", "(1, 2)", "{1: 2}", "lambda: 1", "a if b else c", "a and b", "not a", "a < b", "a // b"),
             *("a % b", "~a", "a | b", "'text'", "True", "None", "1j", "f'{a}'", "(a := 2)", "[a for a in b]", "sqrt"),
-            *("sqrt * 2", "log(x=2)", "log(2, x=3)", "pow(2, 3)", "(" * 250 + "1" + ")" * 250, "a\x00b"),
+            *("sqrt * 2", "log(x=2)", "log(2, x=3)", "pow(2, 3)", "min(*a)", "(" * 250 + "1" + ")" * 250, "a\x00b"),
         ],
         "1 to 1": ["sqrt()", "sqrt(1, 2)"],
-        "2 to inf": ["min(1)", "min(*a)"],
+        "2 to inf": ["min(1)"],
         "at most 1000": ["1" + "+1" * LONGEST],
     }
     for rule, expressions in rows.items():

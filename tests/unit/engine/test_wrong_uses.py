@@ -199,6 +199,9 @@ USES = {
     ),
     "a second pruning": Use(prunes_twice, "pruned at most once"),
     "close between two losses": Use(closes_while_it_trains, LAST_CALL),
+    "inputs of another module": Use(
+        on_call(lambda ours: ours.train_batch((batch()[0].requires_grad_(), batch()[1]))), "no gradient leaves"
+    ),
     "zero_grad between batches": Use(between_batches(nn.Module.zero_grad), OWNS),
     "float64 between batches": Use(between_batches(nn.Module.double), OWNS),
     "meta between batches": Use(between_batches(lambda model: model.to("meta")), "weights on meta"),

@@ -167,6 +167,9 @@ def test_dry_run_prints_scripts_and_writes_nothing(tmp_path: Path, monkeypatch: 
         submit.submit_sweep(jobs, report=lines.append)
     with refused(InvalidRequest, "launch.extra"):
         submit._resource_request(expand([*sweep(tmp_path)[:1], "launch.extra=[mem]"]))
+    for own in ("array: 1-3", "time: 5"):  # of the suite itself
+        with refused(InvalidRequest, "launch.extra", rule="sets itself"):
+            submit._resource_request(expand([*sweep(tmp_path)[:1], f"launch.extra={{{own}}}"]))
 
 
 def test_started_job_gets_records_by_its_announced_keys(tmp_path: Path) -> None:

@@ -150,9 +150,12 @@ def test_a_bad_list_of_edges_is_refused(tmp_path: Path) -> None:
         ("0 9007199254740993\n", {"compact": True}, "edge 0 is '0 9007199254740993'"),
         ("0 1000000000000\n", {}, "1000000000001 vertices"),
         ("# nothing\n", {}, "no edge, and no number of vertices"),
+        ("4 4\n2 4\n1 3\n2 4\n1 3\n", {}, "a file of METIS"),  # a ring: vertices, edges, and the neighbours of each
     ):
         with refused(InvalidRequest, subject=subject):
             load(EdgeList, tmp_path / "g.txt", text, **settings)
+    with refused(InvalidRequest, subject="a file of Matrix Market"):
+        load(EdgeList, tmp_path / "g.mtx", "%%MatrixMarket\n3 3 1\n1 2 0.5\n")
 
 
 def test_a_bad_setting_is_refused_before_the_file_is_read() -> None:

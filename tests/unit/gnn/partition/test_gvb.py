@@ -240,20 +240,17 @@ def test_refinement_gains_on_communities_not_on_planted_blocks() -> None:
 
 def test_missing_optional_packages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     original = gvb.find_spec
-    monkeypatch.setattr(gvb, "find_spec", lambda name: None if name in ("numba", "kahip") else original(name))
-    assert Gvb().notes() == ()
-    assert len(Gvb(kahip=2).notes()) == 1
+    monkeypatch.setattr(gvb, "find_spec", lambda name: None if name == "numba" else original(name))
     assert isinstance(Gvb().probe(), Missing)
     with pytest.raises(MissingDependency):
         partition(Gvb(), grid(4), 2, seed=0, folder=None)
-    assert Gvb(kahip=1).parts(grid(6), 2, 0).shape == (36,)
+    assert Gvb().parts(grid(6), 2, 0).shape == (36,)
 
 
 def test_illegal_setting_is_refused() -> None:
     for key, value in (
         ("starts", 0),
         ("starts", True),
-        ("kahip", -1),
         ("effort", 0),
         ("imbalance", -0.1),
         ("ufactor", 1.5),
