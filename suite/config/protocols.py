@@ -38,7 +38,7 @@ class GraphSource(Protocol):
 
 
 class PartitionMethod(Protocol):
-    """Partitioner of vertices (suite.gnn.partition.protocol). A subclass inherits defaults of `name` and `notes`."""
+    """Partitioner of vertices (suite.gnn.partition.protocol). A subclass inherits the default of `name`."""
 
     @property
     def name(self) -> str:
@@ -48,10 +48,6 @@ class PartitionMethod(Protocol):
     def probe(self) -> Ready | Missing: ...
 
     def parts(self, matrix: Any, k: int, seed: int) -> Sequence[int]: ...
-
-    def notes(self) -> tuple[str, ...]:
-        """Notes for readers of its partitions, such as an optional part that is not installed."""
-        return ()
 
 
 class System(Protocol):

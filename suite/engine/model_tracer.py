@@ -359,9 +359,14 @@ def _untraceable(model: nn.Module, entered: str, error: Exception) -> InvalidReq
     module = model.get_submodule(entered)
     name = f"the module {entered!r} ({type(module).__name__})" if entered else type(model).__name__
     first_line = str(error).partition("\n")[0]
+    legal = "split_points= at another depth, the line moved into a submodule, or a list of layers"
+    if own and own[-1].filename.endswith("masking_utils.py"):  # of transformers
+        legal = (
+            "attn_implementation= a function under a name of its own, which makes no mask (examples/finetune_gpt2.py)"
+        )
     return InvalidRequest(
         f"model={type(model).__name__}(...): the forward of {name} fails{place} ({type(error).__name__}: {first_line})",
         rule="torch.fx traces the forwards of the model and of modules that hold a split point, so their control flow "
         "depends on no values or sizes of tensors, and they enter no contexts such as torch.no_grad",
-        legal="split_points= at another depth, the line moved into a submodule, or a list of layers",
+        legal=legal,
     )

@@ -125,7 +125,7 @@ class Prepared:
         metrics: Communication volumes, partition quality and preparation times.
         memory: Predicted bytes by kind, one value per rank.
         provenance: Identity of the graph.
-        notes: Remarks on the graph and the partition.
+        notes: Remarks on the graph.
     """
 
     check = staticmethod(validate_run)
@@ -191,7 +191,7 @@ class Prepared:
             for name, value in asdict(self.partition.quality).items()
         }
         drawn = [f"random {' and '.join(graph.random)}: nothing can be learned from them"] if graph.random else []
-        self.notes = (*drawn, *graph.notes, *self.partition.notes)
+        self.notes = (*drawn, *graph.notes)
         self.provenance = {
             "name": graph.name,
             "vertices": graph.vertices,

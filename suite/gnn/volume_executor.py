@@ -77,7 +77,7 @@ class VolumeExecutor:
                 **times,
             },
             memory={"predicted": {kind: [int(size) for size in sizes] for kind, sizes in training.memory().items()}},
-            notes=(*notes, *graph.notes, *partition.notes),
+            notes=(*notes, *graph.notes),
             calibrated_on=self.efficiency.calibrated_on,
         )
 

@@ -136,10 +136,10 @@ class Update:
         Raises Unsupported where a step would change them."""
         places, keys = self.state.without_gradient(), list(self.state.views)
         if self.reduces:
-            missing = torch.zeros(len(keys), device=self.state.gradient.device)
-            missing[places] = 1.0
-            complete(self.data_parallel_group.all_reduce(missing, "min"), self.transport)
-            places = missing.nonzero().flatten().tolist()
+            used = torch.ones(len(keys), device=self.state.gradient.device)
+            used[places] = 0.0
+            complete(self.data_parallel_group.all_reduce(used, "max"), self.transport)
+            places = (used == 0.0).nonzero().flatten().tolist()
         if not places:
             return []
         unused = {keys[place] for place in places}

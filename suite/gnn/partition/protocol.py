@@ -23,14 +23,14 @@ from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import IntArray, validate_input
 from suite.gnn.plan import Volumes, count_volumes, validate_parts
 
-FORMAT = 1  # version of the file format of a cached partition
+FORMAT = 2  # version of the file format of a cached partition
 SOURCE_FOLDER = Path(__file__).parent
 
 
 class Partitioner(PartitionMethod, Protocol):
     """Assigns vertices to parts. Implementations are frozen dataclasses; fields with compare=True enter the cache key.
 
-    A subclass inherits defaults of `name` and `notes`.
+    A subclass inherits the default of `name`.
 
     Attributes:
         objective: Quantity that it minimises.
@@ -111,7 +111,6 @@ class Partition:
     seconds: float
     cached: bool
     quality: Quality
-    notes: tuple[str, ...] = ()
 
 
 def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int, folder: Path | None) -> Partition:
@@ -133,15 +132,14 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
         key = fingerprint(partitioner, matrix, k, seed)
         cache_file = folder / f"{partitioner.name}-{k}-{key[:20]}.npz"
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
-            parts, seconds, notes = _read(cache_file, key, matrix.shape[0], k)
-            return Partition(parts, k, seconds, True, Quality.of(count_volumes(matrix, parts, k)), notes)
+            parts, seconds = _read(cache_file, key, matrix.shape[0], k)
+            return Partition(parts, k, seconds, True, Quality.of(count_volumes(matrix, parts, k)))
     start = monotonic()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
     seconds = monotonic() - start
-    quality, notes = Quality.of(count_volumes(matrix, parts, k)), tuple(partitioner.notes())
     if cache_file is not None:
-        _write(cache_file, key, parts, seconds, notes)
-    return Partition(parts, k, seconds, False, quality, notes)
+        _write(cache_file, key, parts, seconds)
+    return Partition(parts, k, seconds, False, Quality.of(count_volumes(matrix, parts, k)))
 
 
 def fingerprint(partitioner: Partitioner, matrix: csr_array, k: int, seed: int) -> str:
@@ -172,19 +170,18 @@ def _installed_version(package: str) -> str:
         return "none"
 
 
-def _read(path: Path, key: str, n: int, k: int) -> tuple[IntArray, float, tuple[str, ...]]:
+def _read(path: Path, key: str, n: int, k: int) -> tuple[IntArray, float]:
     with np.load(path, allow_pickle=False) as archive:
         if int(archive["format"]) != FORMAT or archive["key"].tobytes().decode() != key:
             raise ValueError(f"{path.name} holds another partition")
         parts = validate_parts(archive["parts"], n, k).astype(np.int32)
         seconds = float(archive["seconds"])
-        notes = json.loads(archive["notes"].tobytes().decode())
-        if not (isinstance(notes, list) and all(isinstance(note, str) for note in notes) and seconds >= 0):
+        if not seconds >= 0:
             raise ValueError(f"{path.name} is damaged")
-        return parts, seconds, tuple(notes)
+        return parts, seconds
 
 
-def _write(path: Path, key: str, parts: IntArray, seconds: float, notes: tuple[str, ...]) -> None:
+def _write(path: Path, key: str, parts: IntArray, seconds: float) -> None:
     packed = io.BytesIO()
     np.savez(
         packed,
@@ -192,6 +189,5 @@ def _write(path: Path, key: str, parts: IntArray, seconds: float, notes: tuple[s
         key=np.frombuffer(key.encode(), np.uint8),
         parts=parts,
         seconds=np.float64(seconds),
-        notes=np.frombuffer(json.dumps(notes).encode(), np.uint8),
     )
     write_atomically(path, packed.getvalue())

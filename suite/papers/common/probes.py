@@ -40,7 +40,8 @@ class ReducedBytes:
         self.group, self.ranks, self.bytes = group, group.ranks, 0
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        self.bytes += tensor.numel() * tensor.element_size()
+        if op == "sum":  # the flags of weights without a gradient are a maximum
+            self.bytes += tensor.numel() * tensor.element_size()
         return self.group.all_reduce(tensor, op)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:

@@ -49,9 +49,6 @@ class Counting:
         self.seeds.append(seed)
         return ((np.arange(matrix.shape[0]) + seed) % k).astype(np.int32)
 
-    def notes(self) -> tuple[str, ...]:
-        return ("counted",)
-
 
 def cached_file(folder: Path) -> Path:
     (file,) = folder.iterdir()
@@ -126,7 +123,6 @@ def test_partition_is_computed_once_and_cached(tmp_path: Path) -> None:
     assert (first.parts == again.parts).all()
     assert first.quality == again.quality
     assert first.seconds == again.seconds
-    assert first.notes == again.notes == ("counted",)
     partition(counting, matrix, 4, seed=7, folder=None)
     assert counting.seeds == [7, 7]
 
