@@ -86,6 +86,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
             scores=args.scores if is_last else None,
             structure=parts.output if is_last else None,
             divides=settings.streams,
+            reads_batch=number == 0,
             checkpoint_interval=args.activation_checkpointing,
         )
     clock, fused = Clock(world.device), _fused_step(args, rule, policy, world)

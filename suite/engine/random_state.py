@@ -90,13 +90,14 @@ class HostRandom:
     def again(self, state: Sequence[Any]) -> Iterator[None]:
         """Context in which the generators repeat what they drew after `state`; they then go on as if it were not."""
         after = self.state()
-        self._restore(state)
+        self.restore(state)
         try:
             yield
         finally:
-            self._restore(after)
+            self.restore(after)
 
-    def _restore(self, state: Sequence[Any]) -> None:
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on after `state`."""
         for (_, put), own in zip(self.accesses, state, strict=True):
             put(own)
 

@@ -109,6 +109,7 @@ class Stage:
         divides: Whether a pair (sum, count) is divided at once, because each microbatch makes an update.
         weight: Count of the last microbatch: in training relative to its entries, None for a loss that is a mean.
         observe: Called with outputs, targets and loss of the next microbatch, once.
+        reads_batch: Whether the inputs are those of a batch, to which a forward may write.
         foreign: Names of weights that other ranks train, by id; the first loss may not hold them.
     """
 
@@ -123,6 +124,7 @@ class Stage:
         scores: Callable[..., torch.Tensor] | None = None,
         structure: OutputStructure | None = None,
         divides: bool = False,
+        reads_batch: bool = False,
     ) -> None:
         self.layers, self.first_layer = nn.ModuleList(layers), first_layer
         # a layer or a loss with `draws = False` needs no seed before each pass
@@ -133,7 +135,7 @@ class Stage:
         self.loss, self.scores, self.structure = loss, scores, structure
         self.loss_draws = _draws(loss)
         self.loss_random = LayerRandom(seed, first_layer + len(layers))
-        self.divides = divides
+        self.divides, self.reads_batch = divides, reads_batch
         self.weight: torch.Tensor | None = None
         self.observe: Callable[[Value, Targets, Loss], None] | None = None
         self.foreign: Mapping[int, str] = {}
@@ -152,33 +154,42 @@ class Stage:
         """Output of the layers of segment `number`.
 
         A segment that writes to its input, as its first pass in each mode shows, computes with copies of it: a leaf, a
-        received message and an input that is read again keep their values.
+        received message and an input that is read again keep their values. The rows of a batch have no gradient then,
+        and are written to where they are not read again, as in a plain script.
         """
-        key = number, self.layers.training
+        of_batch, key = self.reads_batch and number == 0, (number, self.layers.training)
         writes = self.writes_input.get(key)
         if writes:
-            return self._call_layers(number, tuple(tensor.clone() for tensor in inputs), sample)
+            if of_batch:
+                inputs = tuple(tensor.data for tensor in inputs)
+            if not of_batch or not torch.is_grad_enabled():
+                inputs = tuple(tensor.clone() for tensor in inputs)
+            return self._call_layers(number, inputs, sample)
         kept = [tensor.detach().clone() for tensor in inputs] if writes is None else []
-        versions = [tensor._version for tensor in inputs]
+        versions, drawn = [tensor._version for tensor in inputs], self.host_random.state() if writes is None else []
         try:
             value = self._call_layers(number, inputs, sample)
         except RuntimeError as error:
             if writes is not None or _WRITES_LEAF not in str(error):
                 raise
             value = ()
-        wrote = not value or versions != [tensor._version for tensor in inputs]
-        if wrote and writes is False:
-            raise InvalidRequest(
-                f"{type(self.segment_layers[number][0][0]).__name__}, which writes to its input in some passes",
-                rule="a layer writes to its input in every pass or in none, as the input may be read again",
-                legal="a clone of the input in the forward",
-            )
-        self.writes_input[key] = wrote
-        if not wrote:
+            self.host_random.restore(drawn)
+        self.writes_input[key] = not value or versions != [tensor._version for tensor in inputs]
+        if not self.writes_input[key]:
             return value
-        for tensor, before in zip(inputs, kept, strict=True):
-            tensor.data.copy_(before)
-        return self._run_layers(number, inputs, sample)
+        if writes is False or (len(inputs) > 1 and not of_batch):
+            raise InvalidRequest(
+                f"{type(self.segment_layers[number][0][0]).__name__}, which writes to its input",
+                rule="such a layer writes in every pass, and is the only one to which the input goes",
+                legal="a clone of the input in the forward, or Grid() without activation_checkpointing",
+            )
+        if not value:
+            return self._run_layers(number, inputs, sample)
+        if not torch.is_grad_enabled():  # the input is read again, and what the segment returns may be the input itself
+            value = tuple(tensor.clone() for tensor in value)
+            for tensor, before in zip(inputs, kept, strict=True):
+                tensor.copy_(before)
+        return value
 
     def _call_layers(self, number: int, value: Value, sample: int) -> Value:
         with undisturbed() if self.draws[number] else nullcontext():
@@ -252,6 +263,8 @@ class Stage:
     ) -> Value:
         """Output of microbatch `index`, in the current modes of the modules; on the last stage the loss times
         `scale`."""
+        if self.reads_batch:  # rows with a version of their own: a write to them is none to those of other microbatches
+            inputs = tuple(tensor.data for tensor in inputs)
         if read.backward_mode == "recompute":
             outputs, random = inputs, [self.host_random.state()]
             with torch.no_grad():

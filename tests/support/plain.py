@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from suite.core.errors import InvalidRequest, MissingDependency
 
 GRIDS = (Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2))
 Weights = dict[str, torch.Tensor]
+LARGEST = 100.0  # loss of a script that does not diverge
+ROUNDED = 1e-8  # of weights: a step of Adam divides by the root of a gradient that may be rounding alone
 
 
 def mean_square(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -81,13 +84,20 @@ class Script:
         except (InvalidRequest, MissingDependency) as refusal:
             return str(refusal)
 
+    @cached_property
+    def right(self) -> tuple[list[float], Weights] | str:
+        """Losses and weights of the plain loop, or why it is no script."""
+        try:
+            losses, weights = self.plain()
+        except (RuntimeError, ValueError) as error:
+            return f"no script: {error}"
+        return (losses, weights) if max(losses) < LARGEST else "no script: it diverges"
+
     def verdict(self, grid: Grid, tolerance: float = 1e-11) -> str:
         """Equal, refused with the sentence, different with the first difference, or what a plain loop raises."""
-        try:
-            expected, of_model = self.plain()
-        except RuntimeError as error:
-            return f"no script: {error}"
-        found = self.engine(grid)
+        if isinstance(self.right, str):
+            return self.right
+        (expected, of_model), found = self.right, self.engine(grid)
         if isinstance(found, str):
             return f"refused: {found}"
         losses, weights = found
@@ -99,6 +109,6 @@ class Script:
         if weights.keys() != of_model.keys():
             return f"different: keys {sorted(weights.keys() ^ of_model.keys())[:4]}"
         for name, tensor in of_model.items():
-            if tensor.is_floating_point() and not torch.allclose(weights[name].to(tensor.dtype), tensor, 0, tolerance):
+            if tensor.is_floating_point() and not torch.allclose(weights[name], tensor, ROUNDED, ROUNDED):
                 return f"different: weight {name} by {(weights[name] - tensor).abs().max():.2e}"
         return "equal"

@@ -162,7 +162,7 @@ class TorchOptimizer(UpdateRule):
             follows = state.updates != self._updates  # the states are new, or those of a checkpoint
             if follows:
                 self._use_flat_states(state)
-            skips = any(weight.grad is None for weight in self.weights)
+            skips = any(weight.grad is None for weight in self.weights.parameters())
             self.optimizer.step()
             if follows or skips or self._late:
                 self._late = not self._keep_first_states(state)
@@ -331,7 +331,7 @@ class TorchOptimizer(UpdateRule):
         if not self._state_names:
             return
         views = {of_torch: state.views(state.moments[name]) for name, of_torch in self._state_names.items()}
-        for number, parameter in enumerate(self.weights):
+        for number, parameter in enumerate(self.weights.parameters()):
             yield parameter, {name: tensors[number] for name, tensors in views.items()}
 
     def _use_flat_states(self, state: RuleState) -> None:
@@ -398,7 +398,7 @@ def made_optimizer(factory: OptimizerFactory, weights: TrainedWeights) -> torch.
         )
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     names = {id(parameter): name for name, parameter in given.named_parameters()}
-    trained = {id(parameter) for parameter in given if parameter.requires_grad}
+    trained = {id(parameter) for parameter in given.parameters() if parameter.requires_grad}
     if weights and (missing := [name for key, name in names.items() if key in trained - held]):
         raise InvalidRequest(
             "optimizer",

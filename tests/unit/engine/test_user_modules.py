@@ -169,11 +169,8 @@ def test_load_and_pruning_reach_user_modules(tmp_path: Path) -> None:
 
 
 def test_modules_that_cannot_train_in_place_are_rejected() -> None:
-    def rank(world: Any) -> None:
-        with refused(InvalidRequest, rule="running statistics"):
-            make_engine(twice(), grid=Grid(inter=2), world=world)
-
-    threads.run(2, rank)
+    with refused(InvalidRequest, subject="the buffer of several stages"):
+        make_engine(twice(), grid=Grid(inter=2)).train_batch(numbers(0))
     table, head = shared()
     with refused(InvalidRequest, legal="tied="):
         make_engine([lambda: table, lambda: head])
