@@ -37,6 +37,7 @@ RANKS = (
     *(f"tests/distributed/test_{name}.py" for name in ("asynchronous", "batches", "mixed", "resume", "samo")),
     "tests/distributed/test_benchmark_programs.py",
     "tests/distributed/test_persistent_ranks.py",
+    "tests/distributed/test_scripts_over_mpi.py",
     *(f"tests/distributed/test_{name}.py" for name in ("graphs", "torch_schedules", "training")),
     "tests/agreement/test_schedule_peers.py",
 )

@@ -6,7 +6,6 @@ microbatch, and buffers that the forwards of each replica write, differ by desig
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,14 +16,10 @@ import torch
 
 import suite
 from suite import Grid
-from tests.support.drawn import drawn, few, seed
-from tests.support.persistent_ranks import run_persistent
+from tests.support.drawn import drawn, seed
 from tests.support.plain import GRIDS, mean_square, rows
-from tests.support.ranks import ROOT
-from tests.support.tools import needs
 from tests.support.user_scripts import KINDS, random_script, two
 
-PROGRAM = ROOT / "tests" / "distributed" / "program_scripts.py"
 PROGRAMS = 30
 MOST_REFUSED = 0.5
 
@@ -49,16 +44,6 @@ def test_each_kind_is_the_plain_script_or_is_refused(kind: str) -> None:
             continue  # each replica has means of its own rows
         else:
             assert verdict == "equal", f"{kind} on {grid}: {verdict}"
-
-
-@pytest.mark.ranks
-def test_kinds_over_mpi() -> None:
-    """On ranks of their own; kinds that are refused there would end the other rank."""
-    needs("mpiexec")
-    kinds = few([kind for kind in KINDS if kind != "buffer of two stages"], 8)
-    lines = run_persistent(2, PROGRAM, *kinds).splitlines()
-    assert lines
-    assert [line for line in lines if json.loads(line)[2] != "equal"] == []
 
 
 def compared(number: int) -> list[tuple[Grid, str, str]]:
