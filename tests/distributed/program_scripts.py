@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 
+from suite.comm.world import init_world
 from suite.core.grid import Grid
 from suite.engine.process_setup import prepare
 from tests.support.user_scripts import KINDS
@@ -19,6 +20,7 @@ def main(kinds: list[str]) -> None:
         for name, grid in (("2x1", Grid(inter=2)), ("1x2", Grid(data=2))):
             if name not in refusing:
                 print(json.dumps((kind, name, script.verdict(grid))))
+    init_world().close()
 
 
 if __name__ == "__main__":
