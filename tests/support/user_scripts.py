@@ -146,7 +146,8 @@ def saliency(model: nn.Module, number: int) -> None:
 
 
 def thaw(model: nn.Module, number: int) -> None:
-    next(model.parameters()).requires_grad_(number != 1)
+    for weight in list(model.parameters())[:1]:
+        weight.requires_grad_(number != 1)
 
 
 def anneal(model: nn.Module, number: int) -> None:
@@ -414,7 +415,8 @@ def random_script(seed: int) -> tuple[Script, str]:
     def make() -> nn.Module:
         model = container([maker() for maker in makers])
         if frozen:
-            next(model.parameters()).requires_grad_(requires_grad=False)
+            for weight in list(model.parameters())[:1]:
+                weight.requires_grad_(requires_grad=False)
         return model
 
     between = pick(
