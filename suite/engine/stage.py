@@ -165,7 +165,7 @@ class Stage:
             if not of_batch or not torch.is_grad_enabled():
                 inputs = tuple(tensor.clone() for tensor in inputs)
             return self._call_layers(number, inputs, sample)
-        kept = [tensor.detach().clone() for tensor in inputs] if writes is None else []
+        kept = [] if torch.is_grad_enabled() or writes is False else [tensor.clone() for tensor in inputs]
         versions, drawn = [tensor._version for tensor in inputs], self.host_random.state() if writes is None else []
         try:
             value = self._call_layers(number, inputs, sample)

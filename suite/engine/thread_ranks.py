@@ -201,7 +201,7 @@ class ThreadRanks(Generic[_Engine]):
             raise within_stream(name)
 
     def _follow(self) -> None:
-        """Give the copies what the user has set in his modules: modes, attributes and weights."""
+        """Give the copies the modes, attributes and weights of the user's modules."""
         for follower in self._followers:
             follower.follow(weights=True)
 

@@ -1,8 +1,8 @@
-"""What the user's modules are between batches, and what the engine's copies of them follow.
+"""State of the user's modules, which the copies of an engine follow before each batch.
 
-The user's modules are the truth: their weights, attributes, modes and hooks reach every copy before a batch. What an
-engine cannot follow is refused before the first wrong number: another `requires_grad`, an attribute that a traced
-forward has read, a weight that a forward writes, and gradients of weights that another stage trains.
+Weights, attributes and modes that the user sets reach every copy. An engine refuses changes that it cannot follow,
+before the first wrong number: of `requires_grad`, of an attribute that a traced forward has read, and of a weight in a
+forward. It refuses a loss with the gradient of a weight that another stage trains.
 """
 
 from __future__ import annotations
