@@ -64,7 +64,6 @@ from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.memory_tracker import MemoryTracker
-from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 
 _NEVER = 1 << 62  # batches between two printed lines
 _SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds
@@ -304,7 +303,4 @@ def _can_build() -> Ready | Missing:
     lacking = [f"no {tool}" for tool in ("ninja", compiler) if shutil.which(tool) is None]
     if lacking:
         return Missing(f"{', '.join(lacking)} to compile {_SHARED_MEMORY} with: install it, or system.shm_comm=false")
-    locks = [lock for lock in stale_locks(build_folders()[:1]) if lock.parent.name == _SHARED_MEMORY]
-    if locks:
-        return Missing(f"a build of {_SHARED_MEMORY} was killed, and every later one waits for it: rm {locks[0]}")
     return Ready()

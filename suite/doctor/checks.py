@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 import sys
 import tempfile
@@ -179,19 +178,6 @@ def deepspeed() -> str:
     return f"{torch_facts['deepspeed']} imports"
 
 
-def build_locks() -> str:
-    from suite.runner.launch.stale_build_locks import build_folders, stale_locks
-
-    folders = build_folders()
-    locks = stale_locks(folders)
-    if locks:
-        names = " ".join(shlex.quote(str(lock)) for lock in locks)
-        raise CheckFailed(
-            f"builds of DeepSpeed's kernels wait for {names}, which no process holds", f"rm {names}", BROKEN
-        )
-    return f"no stale lock in {' or '.join(map(str, folders))}"
-
-
 def compiler() -> str:
     names = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
     path = next((path for name in names if name and (path := shutil.which(name))), None)
@@ -286,7 +272,6 @@ CHECKS = (
     ComponentCheck("CUDA", cuda),
     ComponentCheck("NCCL", nccl),
     ComponentCheck("DeepSpeed", deepspeed),
-    ComponentCheck("build locks", build_locks),
     ComponentCheck("compiler", compiler),
     ComponentCheck("Triton", triton),
     ComponentCheck("Chromium", chromium),

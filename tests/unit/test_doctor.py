@@ -6,8 +6,6 @@ The doctor never hangs, prints no traceback and removes no file. One test probes
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +24,6 @@ from suite.doctor import measure as measuring
 from suite.doctor.finding import ABSENT, BROKEN, UNKNOWN, WORKS, CheckFailed, ComponentCheck, ComponentState
 from suite.doctor.measure import FILE, TRIES
 from suite.doctor.probe import ProbeOutput, attempt
-from suite.runner.launch.stale_build_locks import build_folders, stale_locks
 from suite.simulate.network.machine import measured
 from tests.support.tools import needs
 from tests.support.waiting import patience
@@ -234,39 +231,6 @@ def test_doctor_probes_real_ranks_and_prints_a_line_per_component(
     assert facts["size"] == 2
     if "Open MPI" in facts["library"]:
         assert found["kernel copies"] == ABSENT
-
-
-# -- locks ----------------------------------------------------------------------------------------------------------
-
-
-def test_build_lock_without_an_open_file_is_stale(tmp_path: Path, monkeypatch: Patch) -> None:
-    held, stale, folder = (tmp_path / "py311_cpu" / name for name in ("held", "stale op", "folder"))
-    for path in (held, stale, folder / "lock"):
-        path.mkdir(parents=True)
-    (stale / "lock").touch()
-    (stale / "other").touch()
-    with (held / "lock").open("w"):  # as torch's FileBaton takes it
-        assert stale_locks([tmp_path]) == [stale / "lock"]
-    assert stale_locks([tmp_path]) == [held / "lock", stale / "lock"], "its builder has ended"
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    finding = BY_NAME["build locks"].finding()
-    assert (finding.state, finding.remedy) == (BROKEN, f"rm {held / 'lock'} '{stale / 'lock'}'")
-    assert (stale / "lock").exists(), "the doctor removes nothing"
-    subprocess.run(finding.remedy, shell=True, check=True)
-    assert BY_NAME["build locks"].finding().state == WORKS
-
-
-def test_build_folders_follow_the_environment_as_in_torch(tmp_path: Path, monkeypatch: Patch) -> None:
-    from torch.utils.cpp_extension import get_default_build_root
-
-    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    assert build_folders({"HOME": "/h"}) == [Path("/h") / cache / "torch_extensions"]
-    assert build_folders({"HOME": "/h", "XDG_CACHE_HOME": "/x"}) == [Path("/x/torch_extensions")]
-    folders = build_folders({"HOME": "/h", "TORCH_EXTENSIONS_DIR": str(tmp_path)})
-    assert folders == [tmp_path, Path("/h") / cache / "torch_extensions"]
-    monkeypatch.setenv("HOME", "/h")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert get_default_build_root() == str(build_folders({"HOME": "/h"})[0])
 
 
 # -- a busy machine: it is measured again, named, and does not replace the file of a quieter one --
