@@ -75,16 +75,16 @@ def gpu(given: Arguments) -> int:
 
 def seconds_each(runs: Sequence[Run]) -> float:
     """Expected seconds of each run of an experiment."""
-    return float(runs[0].outline.experiment.expected_seconds) / len(runs)
+    return float(runs[0].config.experiment.expected_seconds) / len(runs)
 
 
 def waiting(runs: Sequence[Run]) -> list[Run]:
     """The runs that have no record to reuse."""
     from suite.runner import provenance
 
-    outline = runs[0].outline
-    store = Store(Path(outline.reports))
-    return [run for run in runs if store.reusable(run.settings, provenance.key(run), outline.rerun) is None]
+    config = runs[0].config
+    store = Store(Path(config.reports))
+    return [run for run in runs if store.reusable(run.settings, provenance.key(run), config.rerun) is None]
 
 
 def collect(folder: Path, reports: Path) -> Exit:

@@ -191,11 +191,11 @@ class DryRun:
 def plan_runs(runs: Sequence[Run]) -> DryRun:
     """Dry run of these runs. Raises InvalidRequest if records cannot be written to the reports folder."""
     lines, recorded, refused = [], 0, 0
-    for reports in {str(run.outline.reports) for run in runs}:
+    for reports in {str(run.config.reports) for run in runs}:
         check_access(Path(reports), "reports")
     for run in runs:
-        store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        record = store.reusable(run.settings, key, run.outline.rerun)
+        store, key = Store(Path(run.config.reports)), provenance.key(run)
+        record = store.reusable(run.settings, key, run.config.rerun)
         if record:
             recorded, state = recorded + 1, f"has a record ({record.outcome})"
         elif refusal := with_checkpoint_folder(run, check_access).refusal:
@@ -307,8 +307,8 @@ def ending_reason(status: int) -> tuple[Outcome, str]:
 def write_missing_records(overrides: Sequence[str], outcome: Outcome, reason: str) -> None:
     """Write a record with this outcome for every run of a command line that has none."""
     for run in expand(overrides):
-        store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        if store.find(key) is None and store.reusable(run.settings, key, run.outline.rerun) is None:
+        store, key = Store(Path(run.config.reports)), provenance.key(run)
+        if store.find(key) is None and store.reusable(run.settings, key, run.config.rerun) is None:
             store.write(in_process.unfinished_record(run, key, outcome, reason))
 
 

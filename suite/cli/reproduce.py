@@ -75,7 +75,7 @@ def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[lis
 
 def unread_overrides(run: Run) -> Sequence[str]:
     """The overrides that a run does not read, for which it is refused."""
-    return (run.checked.unread or ()) if run.checked else ()
+    return run.config.unread or ()
 
 
 def reproduce(given: Arguments) -> int:

@@ -41,7 +41,7 @@ def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Recor
     from suite.report import expectations
     from suite.runner.interleave import measure
 
-    progress = progress or Progress(float(runs[0].outline.experiment.expected_seconds))
+    progress = progress or Progress(float(runs[0].config.experiment.expected_seconds))
     with ending_ranks(), progress.ticking():
         records = measure(runs, progress)
     for line in (*map(summary, records), *(expectations.lines(records) if records else ())):
@@ -71,17 +71,17 @@ def command(arguments: Arguments) -> int:
         return sweep(for_hydra(arguments.given), dry, options.label)
     begin = time.monotonic()
     runs = expand(words)
-    if runs and runs[0].outline.launch.submit:
+    if runs and runs[0].config.launch.submit:
         return combined_status(submit([words], dry))
     if dry:
         plan = plan_runs(runs)
         print("\n".join([*plan.lines, dry_run_summary([plan])]))
         return plan.exit
     records = execute(runs)
-    folder = Path(runs[0].outline.reports) if runs else Path("reports")
+    folder = Path(runs[0].config.reports) if runs else Path("reports")
     print(f"{format_count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
     print(f"{for_reports('report', folder)} makes the page")
-    return exit_code(records, runs[0].outline.on_error if runs else "record")
+    return exit_code(records, runs[0].config.on_error if runs else "record")
 
 
 def for_hydra(arguments: Sequence[str]) -> list[str]:

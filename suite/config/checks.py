@@ -12,7 +12,6 @@ from suite.config.commands import Draw
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
-from suite.config.outline import Outline
 from suite.config.plugins import Plugin
 from suite.config.refusals import refusals
 from suite.config.run import RunConfig
@@ -104,17 +103,6 @@ def checked_run(config: Mapping[str, Any]) -> RunConfig:
     for _, refused in faults(config):
         raise refused
     return RunConfig.model_validate(settings_of(config))
-
-
-def outline_of(config: Mapping[str, Any]) -> Outline:
-    """The keys that every record needs. Raises InvalidRequest for a missing key or a wrong value."""
-    system = config.get("system")
-    if isinstance(system, Mapping):  # a record needs nothing of system.simulation
-        system = {key: value for key, value in system.items() if key != "simulation"}
-    data = {**config, "system": system}
-    for _, refused in _faults(Outline, data, keys=RunConfig):
-        raise refused
-    return Outline.model_validate(data)
 
 
 def check_runs(config: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ def changed_settings(record: Record) -> str:
 
 def _changes(old: Mapping[str, Json], run: Run) -> list[str]:
     values = dict(leaves(run.settings))
-    read = (reads(run.checked) if run.checked else None) or frozenset(values)
+    read = reads(run.config) or frozenset(values)
     return [
         f"{key}={value}; rule: as in the experiment; legal: {values[key]}"
         for key, value in leaves(old)

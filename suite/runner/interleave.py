@@ -48,20 +48,19 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     """
     if not runs:
         return []
-    outline = runs[0].outline
-    store = Store(check_folder(Path(outline.reports), "reports"))
-    title, expected = outline.experiment.name, float(outline.experiment.expected_seconds)
+    store, experiment = Store(check_folder(Path(runs[0].config.reports), "reports")), runs[0].config.experiment
+    title, expected = experiment.name, float(experiment.expected_seconds)
     for folder in ("records", "traces"):
         tidy(store.folder / folder)
     runs = _with_whole_groups(list(map(with_checkpoint_folder, runs)), store, progress)
     pending = _PendingRuns(runs, store, progress)
     announce_runs(runs, [pending.keys[id(run)] for run in runs])
     ranked: list[Run] = []
-    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], run.outline.rerun) is None]
+    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], run.config.rerun) is None]
     each = expected / len(runs)
     progress.skip(each * (len(runs) - len(waiting)))
     for run in waiting:
-        if run.refusal is None and run.outline.executor.starts_ranks:
+        if run.refusal is None and run.config.executor.starts_ranks:
             ranked.append(run)
             continue
         with pending.lock([run]) as unfinished:
@@ -87,7 +86,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
 
 def parts_of(runs: Sequence[Run]) -> list[Sequence[Run]]:
     """Runs of one experiment that are measured at the same time: all, or one after the other (together=false)."""
-    if not runs or runs[0].outline.experiment.together:
+    if not runs or runs[0].config.experiment.together:
         return [runs] if runs else []
     return [[run] for run in runs]
 
@@ -117,13 +116,13 @@ class _PendingRuns:
     def _is_finished(self, run: Run) -> bool:
         """Whether a reusable record of the run exists. A record written since the start of this command is reusable."""
         key = self.keys[id(run)]
-        rerun = run.outline.rerun if self.store.stamp(key) == self.stamps[key] else "stale"
+        rerun = run.config.rerun if self.store.stamp(key) == self.stamps[key] else "stale"
         return self.store.reusable(run.settings, key, rerun) is not None
 
     def write(self, record: Record) -> None:
         self.store.write(record)
         self.written[record.key] = record
-        stops = self.runs[0].outline.on_error == "stop"
+        stops = self.runs[0].config.on_error == "stop"
         self.stopped = self.stopped or (stops and record.outcome not in (Outcome.OK, *CANNOT))
 
     def write_unless_ok(self, record: Record) -> None:
@@ -137,7 +136,7 @@ class _PendingRuns:
         records = []
         for run in self.runs:
             key = self.keys[id(run)]
-            rerun = "keep" if run.outline.rerun == "keep" else "stale"
+            rerun = "keep" if run.config.rerun == "keep" else "stale"
             record = self.written.get(key) or self.store.find(key) or self.store.reusable(run.settings, key, rerun)
             records += [record] if record is not None else []
         return records
@@ -164,12 +163,12 @@ def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) ->
 
     def chosen(run: Run) -> Run:
         record = records[id(run)]
-        if run.outline.rerun == "keep" or record is None or record.outcome is not Outcome.OK:
+        if run.config.rerun == "keep" or record is None or record.outcome is not Outcome.OK:
             return run
         if record.provenance.get("turns") not in cancelled or run.config.executor.one_process:
             return run
         progress.print_line(f"  {run.label} is measured again: an interrupt ended the rounds of its group")
-        return replace(run, outline=run.outline.model_copy(update={"rerun": "all"}))
+        return replace(run, config=run.config.model_copy(update={"rerun": "all"}))
 
     return list(map(chosen, runs))
 
@@ -209,7 +208,7 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
         expected: Expected seconds of one run.
     """
     store, progress = pending.store, pending.progress
-    title = runs[0].outline.experiment.name if runs else ""
+    title = runs[0].config.experiment.name if runs else ""
     folder = rendezvous.shared_scratch(runs[0].config) if runs else None
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=folder))
     active: list[ActiveRun] = []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 import psutil
 
 from suite.comm.rendezvous.mpiexec_flags import mpi_version
-from suite.config.outline import Outline
+from suite.config.run import RunConfig
 from suite.core.cores import cores
 from suite.core.resources import ROOT
 from suite.runner.store import key_of, source_hash
@@ -165,7 +165,7 @@ def commit() -> Commit:
     return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
 
 
-def circumstances(config: Outline) -> Circumstances:
+def circumstances(config: RunConfig) -> Circumstances:
     """Everything that determines a measured number except the configuration: machine, versions, code and data."""
     facts: Circumstances = {
         "machine": machine(),
@@ -182,8 +182,8 @@ def circumstances(config: Outline) -> Circumstances:
         facts["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
     if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
         facts["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
-    if config.schedule.file and Path(config.schedule.file).is_file():
-        facts["schedule_file"] = hashlib.sha256(Path(config.schedule.file).read_bytes()).hexdigest()
+    if Path(file := str(config.schedule.arguments.get("file", ""))).is_file():  # of torch.distributed.pipelining
+        facts["schedule_file"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     if config.data.folder:
         files = sorted(Path(config.data.folder).glob("*"))
         facts["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -192,4 +192,4 @@ def circumstances(config: Outline) -> Circumstances:
 
 def key(run: Run) -> str:
     """Key of the record of a run that this machine executes now."""
-    return key_of(run.settings, circumstances(run.outline))
+    return key_of(run.settings, circumstances(run.config))

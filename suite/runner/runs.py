@@ -10,7 +10,6 @@ from typing import Any
 
 from suite.config import checks, validate
 from suite.config.compose import Composition, compose_both, groups, key_of, parsed
-from suite.config.outline import Outline
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
@@ -31,26 +30,15 @@ class Run:
         label: Label of the run on the page.
         settings: Resolved keys as plain data, which the record holds.
         command: Command line of the run.
-        outline: Keys that every record needs.
-        checked: Configuration; None if a key has an illegal value.
+        config: Configuration.
         refusal: Error that keeps it from running, which its record holds; None if it can run.
     """
 
     label: str
     settings: dict[str, Json]
     command: str
-    outline: Outline
-    checked: RunConfig | None = None
+    config: RunConfig
     refusal: SuiteError | None = field(default=None, compare=False)
-
-    @property
-    def config(self) -> RunConfig:
-        """The configuration. Raises the refusal if a key has an illegal value."""
-        if self.checked is None:
-            raise self.refusal or InvalidRequest(
-                f"the configuration of {self.label}", rule="each key has a legal value"
-            )
-        return self.checked
 
     @property
     def grid(self) -> Grid:
@@ -73,7 +61,7 @@ def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Ru
         caller_keys: Keys that the caller reads, in addition to those of a run.
 
     Raises:
-        InvalidRequest: The experiment does not compose.
+        InvalidRequest: The experiment does not compose, or a key of a run has an illegal value.
     """
     labelled_keys, overrides = labels.split_flags(overrides)
     overrides = read_files(overrides)
@@ -137,10 +125,16 @@ class _Draft:
         self.experiment, self.entry, self.own, self.caller_keys = experiment, entry, own, caller_keys
         self.merged = _merge([*experiment, *entry, *own])
         data, self.unresolved = composed or compose_both(self.merged)
-        self.frozen = freeze(data, shlex.join(["suite", "run", *self.merged]))
-        self.refusal, self.unread = self.frozen.refusal, dict[str, SuiteError]()
+        self.unread = dict[str, SuiteError]()
+        typed = partial(in_typed_keys, unresolved=self.unresolved)
+        try:
+            self.frozen = freeze(data, shlex.join(["suite", "run", *self.merged]))
+        except InvalidRequest as error:
+            error.rephrase(typed)
+            raise
+        self.refusal = self.frozen.refusal
         if isinstance(self.refusal, InvalidRequest):
-            self.refusal.rephrase(partial(in_typed_keys, unresolved=self.unresolved))
+            self.refusal.rephrase(typed)
         elif self.refusal is None:
             effects, group_names = KeyEffects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
             overrides = [o for o in self.merged if o not in experiment and not below(key_of(o), caller_keys)]
@@ -156,7 +150,7 @@ class _Draft:
         """The run, whose label shows `labelled_keys` in any case."""
         pattern = self.unresolved["executor"].get("label")
         label_keys = [*labelled_keys, *map(key_of, self.unread)]
-        suffix = labels.suffix(self.own, self.frozen.outline.system.name, pattern and str(pattern), label_keys)
+        suffix = labels.suffix(self.own, self.frozen.config.system.name, pattern and str(pattern), label_keys)
         run = replace(self.frozen, label=self.frozen.label + suffix)
         if not self.unread:
             return run
@@ -164,35 +158,37 @@ class _Draft:
         return replace(
             run,
             settings={**run.settings, "unread": unread},
-            checked=run.config.changed({"unread": unread}),
+            config=run.config.changed({"unread": unread}),
             refusal=next(iter(self.unread.values())),
         )
 
 
 def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
-    """The run of composed keys, with a refusal if it cannot run.
+    """The run of composed keys, with a refusal if a rule between keys or of a class keeps it from running.
 
     Args:
         data: Composed keys as plain data.
         command: Command line for the record.
         suffix: End of the label.
+
+    Raises:
+        InvalidRequest: A key is missing, unknown or has an illegal value.
     """
-    outline = checks.outline_of(data)
-    settings = checks.settings_of(data)
-    half = precision.resolve_half(settings["precision"]["half"], outline.launch.device)
+    composed_config, settings = checks.checked_run(data), checks.settings_of(data)
+    half = precision.resolve_half(composed_config.precision.half, composed_config.launch.device)
     settings["precision"] = {**settings["precision"], "half": half}
     settings["experiment"] = {key: value for key, value in settings["experiment"].items() if key != "runs"}
-    label, config = outline.system.name, None
+    config = RunConfig.model_validate(settings)
+    label = config.system.name
     try:
-        config = checks.checked_run(settings)
         label_name = config.executor.label or f"{label} {config.grid.build()}"
         label = " ".join(filter(None, (label_name, str(config.tag)))) + suffix
         validate_run(config)
     except SuiteError as error:
-        return Run(label, settings, command, outline, config, error)
+        return Run(label, settings, command, config, error)
     except Exception as error:  # raised by a user's schedule, policy, shape or executor
-        return Run(label, settings, command, outline, config, Fault(format_traceback(error)))
-    return Run(label, settings, command, outline, config)
+        return Run(label, settings, command, config, Fault(format_traceback(error)))
+    return Run(label, settings, command, config)
 
 
 def validate_run(config: RunConfig) -> None:

@@ -142,7 +142,7 @@ def test_missing_mpiexec_is_a_missing_dependency(tmp_path: Path) -> None:
 def key(command: list[str]) -> str:
     """Key of the record that a command would write now."""
     (expanded,) = expand(command)
-    return key_of(expanded.settings, circumstances(expanded.outline))
+    return key_of(expanded.settings, circumstances(expanded.config))
 
 
 def test_same_command_skips_recorded_runs(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
     runs = expand(arguments)
     if unread := {override for run in runs for override in run.settings.get("unread", ())}:
         runs += expand([override for override in arguments if override not in unread])
-    runs = [run for run in runs if run.refusal is not None or not run.outline.executor.starts_ranks]
+    runs = [run for run in runs if run.refusal is not None or not run.config.executor.starts_ranks]
     return measure(runs, Progress(1.0, io.StringIO()))
 
 

@@ -22,14 +22,16 @@ from suite.runner.store import Store
 def refused_record(run: Run, key: str) -> Record:
     """The record of a run that was refused before any rank started."""
     assert run.refusal is not None
-    claim = run.outline.executor.claim  # the page prints the reason in the row of this claim
+    claim = run.config.executor.more.get("claim")
     kinds = {
         Unsupported: Outcome.UNSUPPORTED,
         MissingDependency: Outcome.MISSING_DEPENDENCY,
         Fault: Outcome.FAILED,
     }
+    # the page prints the reason in the row of the claim that a microbenchmark answers
+    metrics = {str(claim["id"]): Metric("", "", ())} if isinstance(claim, Mapping) and "id" in claim else {}
     outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
-    return unfinished_record(run, key, outcome, str(run.refusal), {claim: Metric("", "", ())} if claim else {})
+    return unfinished_record(run, key, outcome, str(run.refusal), metrics)
 
 
 def unfinished_record(
@@ -41,8 +43,8 @@ def unfinished_record(
     """
     return Record(
         key=key,
-        experiment=run.outline.experiment.name,
-        system=run.outline.system.name,
+        experiment=run.config.experiment.name,
+        system=run.config.system.name,
         label=run.label,
         outcome=outcome,
         reason=reason,
@@ -102,8 +104,8 @@ def _result_record(
         origin["calibrated_on"] = list(result.calibrated_on)
     return Record(
         key=key,
-        experiment=run.outline.experiment.name,
-        system=run.outline.system.name,
+        experiment=run.config.experiment.name,
+        system=run.config.system.name,
         label=run.label,
         outcome=outcome,
         reason=reason,
@@ -127,7 +129,7 @@ def load_averages(start: Mapping[str, float]) -> dict[str, Json]:
 def run_provenance(run: Run, started: float, seconds: float, **extra: Any) -> dict[str, Any]:
     """Provenance of a run that began at `started` (seconds since 1970), with the facts in `extra`."""
     return {
-        **provenance.circumstances(run.outline),
+        **provenance.circumstances(run.config),
         "commit": provenance.commit(),
         "command": run.command,
         "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),

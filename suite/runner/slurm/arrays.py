@@ -55,7 +55,7 @@ class ArrayJob:
 
     @property
     def reports(self) -> Path:
-        return Path(self.runs[0].outline.reports)
+        return Path(self.runs[0].config.reports)
 
 
 def group_into_arrays(jobs: Mapping[int, ArrayJob], name: str) -> list[tuple[list[int], JobArray]]:

@@ -53,18 +53,18 @@ def announce_runs(runs: Sequence[Run], keys: Sequence[str], environment: Mapping
             "label": run.label,
             "key": key,
             "config": _config_hash(run),
-            "circumstances": provenance.circumstances(run.outline),
+            "circumstances": provenance.circumstances(run.config),
         }
         for run, key in zip(runs, keys, strict=True)
     ]
     job_id = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
-    path = _announcements(Path(runs[0].outline.reports)) / f"{job_id}.json"
+    path = _announcements(Path(runs[0].config.reports)) / f"{job_id}.json"
     write_atomically(path, json.dumps({"name": job_name, "runs": entries}, indent=1, default=str).encode())
 
 
 def announced_runs(runs: Sequence[Run], job_id: str, job_name: str) -> list[AnnouncedRun]:
     """Runs that a job has announced; empty before the job starts. Slurm reuses job ids, so the name must match too."""
-    announcement = _read(_announcements(Path(runs[0].outline.reports)) / f"{job_id}.json") if runs else {}
+    announcement = _read(_announcements(Path(runs[0].config.reports)) / f"{job_id}.json") if runs else {}
     return list(announcement.get("runs", ())) if announcement.get("name") == job_name else []
 
 
@@ -100,12 +100,12 @@ def complete_records(
     for run in runs:
         entry = entries.get(_config_hash(run))
         key = entry["key"] if entry else provenance.key(run)
-        store = Store(Path(run.outline.reports))
+        store = Store(Path(run.config.reports))
         record = store.find(key)
         if record is not None and store.stamp(key) == (stamps or {}).get(store.path(key)):
             record = None
         if record is None:
-            record = store.reusable(run.settings, key, run.outline.rerun)
+            record = store.reusable(run.settings, key, run.config.rerun)
         if record is None:
             early = "" if entry else ", before it started"
             record = in_process.unfinished_record(run, key, ending[0], f"job {job_id}{early}: {ending[1]}")
@@ -123,8 +123,8 @@ def write_refusals(runs: Sequence[Run], error: SuiteError | None, report: Callab
     """
     records = []
     for run in runs:
-        store, key = Store(Path(run.outline.reports)), provenance.key(run)
-        record = store.reusable(run.settings, key, run.outline.rerun)
+        store, key = Store(Path(run.config.reports)), provenance.key(run)
+        record = store.reusable(run.settings, key, run.config.rerun)
         if record is None:
             record = in_process.refused_record(replace(run, refusal=run.refusal or error), key)
             _write_unless_ok(store, record, report)
@@ -149,16 +149,16 @@ def reusable_records(runs: Sequence[Run]) -> list[Record]:
     """
     if not runs:
         return []
-    reports = Path(runs[0].outline.reports)
+    reports = Path(runs[0].config.reports)
     store, files = Store(reports), _announcements(reports).glob("*.json")
     announced = [entry for path in files for entry in _read(path).get("runs", ())]
     records = []
     for run in runs:
-        here = provenance.circumstances(run.outline)
+        here = provenance.circumstances(run.config)
         config_hash = _config_hash(run)
         node_keys = [entry["key"] for entry in announced if entry["config"] == config_hash and _same_code(entry, here)]
         candidates = (
-            store.reusable(run.settings, key, run.outline.rerun) for key in [key_of(run.settings, here), *node_keys]
+            store.reusable(run.settings, key, run.config.rerun) for key in [key_of(run.settings, here), *node_keys]
         )
         record = next((record for record in candidates if record is not None), None)
         if record is None:

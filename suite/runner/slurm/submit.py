@@ -141,7 +141,7 @@ def _may_run_on_node(run: Run) -> bool:
 def _resource_request(runs: Sequence[Run]) -> ResourceRequest:
     """Resources of a job with these runs: enough for the run with the most ranks."""
     launch = runs[0].config.launch
-    ranks = max((run.ranks for run in runs if run.outline.executor.starts_ranks and _may_run_on_node(run)), default=1)
+    ranks = max((run.ranks for run in runs if run.config.executor.starts_ranks and _may_run_on_node(run)), default=1)
     nodes_have_places(launch, ranks)
     nodes, per_node = place_ranks(ranks, launch)
     gpus = per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node
@@ -218,7 +218,7 @@ def _finish(
 
 def _exit_code(runs: Sequence[Run], records: Sequence[Record], completed: bool = True) -> Exit:
     """Exit status of a job that wrote none. `completed` is False if the job ended abnormally after its last record."""
-    status = exit_code(records, runs[0].outline.on_error)
+    status = exit_code(records, runs[0].config.on_error)
     return Exit.SOME_FAILED if status is Exit.OK and not completed else status
 
 

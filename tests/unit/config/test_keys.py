@@ -129,14 +129,6 @@ def test_ranks_of_stragglers_are_numbers_in_json_too() -> None:
     assert executor.stragglers == {3: 1.5}
 
 
-def test_refused_values_of_one_executor_leave_a_record() -> None:
-    """The other runs of an experiment are made: such a key is needed for no record."""
-    for choice, key, kind in (("emulated", "jitter", "emulated"), ("messages", "sizes", "microbenchmark")):
-        (run,) = expand([f"executor={choice}", "grid.data=2", f"executor.{key}=5"])
-        assert run.refusal is not None
-        assert run.outline.executor.kind == kind
-
-
 # -- update rules -----------------------------------------------------------------------------------------------------
 
 

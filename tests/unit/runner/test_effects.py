@@ -138,7 +138,6 @@ def values(key: str, value: Any) -> Iterator[Any]:
 def outcome_alone(config: dict[str, Any]) -> Any:
     """Result of a run without ranks, or the reason of its refusal; None where the value is of no use to any run."""
     try:
-        checks.outline_of(config)
         checks.checked_run(config)
         check_parts(config)
     except (SuiteError, KeyError, TypeError, ValueError, AttributeError):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from suite.cli.run import exit_code, run, summary
-from suite.config.checks import outline_of
+from suite.config.checks import checked_run
 from suite.config.compose import composed
 from suite.config.run import RunConfig
 from suite.core.claim import Evidence, Verdict
@@ -33,6 +33,7 @@ from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import Store, key_of
 from tests.support.drawn import drawn
+from tests.support.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -133,7 +134,7 @@ def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: 
     keys = [first[0].key]
     for name, text in (("data.yaml", "a: 2"), ("page.html", "no source")):
         (folder / name).write_text(text)
-        keys.append(key_of(settings, provenance.circumstances(outline_of(settings))))
+        keys.append(key_of(settings, provenance.circumstances(checked_run(settings))))
     assert keys[0] != keys[1] == keys[2]
 
 
@@ -146,7 +147,8 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
     assert freeze(settings, "").refusal is None
     for group, key, illegal in (("measure", "validate", "never"), ("grid", "inter", "many")):
         changed = settings | {group: settings[group] | {key: illegal}}
-        assert f"{group}.{key}" in str(freeze(changed, "").refusal)
+        with refused(InvalidRequest, f"{group}.{key}", illegal):
+            freeze(changed, "")
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------

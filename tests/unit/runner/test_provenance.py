@@ -31,8 +31,8 @@ def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for card in ("NVIDIA H100 80GB HBM3, 580.1", "NVIDIA H200, 580.1", "NVIDIA H200, 580.2"):
         smi(tmp_path, monkeypatch, card)
         name, driver = card.split(", ")
-        assert provenance.circumstances(on_gpu.outline)["gpus"] == [f"{name}, driver {driver}"]
-        assert "gpus" not in provenance.circumstances(on_cpu.outline)
+        assert provenance.circumstances(on_gpu.config)["gpus"] == [f"{name}, driver {driver}"]
+        assert "gpus" not in provenance.circumstances(on_cpu.config)
         notes = [ActiveRun(run, "k", tmp_path, "together")._notes() for run in (on_gpu, on_cpu)]
         assert notes == [(f"on {name}, driver {driver}",), ()], "the page shows the card next to its numbers"
         keys |= {key(on_gpu), key(on_cpu)}

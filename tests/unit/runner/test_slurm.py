@@ -191,7 +191,7 @@ def test_job_that_never_started_gets_keys_of_this_machine(tmp_path: Path, name: 
     runs = expand(sweep(tmp_path))
     job_records.announce_runs(runs, ["0" * 20], ON_A_NODE)  # an earlier job with the same number
     (record,) = job_records.complete_records(runs, "5_1", name, (Outcome.CANCELLED, "cancelled"))
-    assert record.key == key_of(runs[0].settings, circumstances(runs[0].outline))
+    assert record.key == key_of(runs[0].settings, circumstances(runs[0].config))
     assert "before it started" in record.reason
 
 
@@ -245,7 +245,7 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def key(run: Run) -> str:
-    return key_of(run.settings, circumstances(run.outline))
+    return key_of(run.settings, circumstances(run.config))
 
 
 def stored_records(tmp_path: Path) -> list[Record]:

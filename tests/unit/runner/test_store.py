@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from suite.config.base import Rerun
-from suite.config.checks import outline_of
+from suite.config.checks import checked_run
 from suite.config.compose import composed
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
@@ -108,11 +108,11 @@ def test_own_code_and_data_are_circumstances_too(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("a = 1")
     (tmp_path / "wiki.train.tokens").write_text("words")
     config = composed(["data=wikitext_103", f"data.folder={tmp_path}", f"launch.python_path=[{tmp_path}]"])
-    before = provenance.circumstances(outline_of(config))
+    before = provenance.circumstances(checked_run(config))
     (tmp_path / "mine.py").write_text("a = 2")
-    code = provenance.circumstances(outline_of(config))
+    code = provenance.circumstances(checked_run(config))
     (tmp_path / "wiki.train.tokens").write_text("other words")
-    data = provenance.circumstances(outline_of(config))
+    data = provenance.circumstances(checked_run(config))
     assert len({key_of(config, facts) for facts in (before, code, data)}) == 3
 
 
@@ -214,5 +214,5 @@ def test_measured_profile_changes_the_record_key(tmp_path: Path) -> None:
     keys = []
     for text in ("{}", "[]"):
         profile.write_text(text)
-        keys.append(key_of(config, provenance.circumstances(outline_of(config))))
+        keys.append(key_of(config, provenance.circumstances(checked_run(config))))
     assert keys[0] != keys[1]

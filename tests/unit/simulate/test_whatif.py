@@ -142,9 +142,8 @@ def test_run_without_a_number_has_an_outcome(
 def test_impossible_run_is_refused_before_it_starts(
     tmp_path: Path, changes: dict[str, Any], key: str, legal: str
 ) -> None:
-    refusal = freeze(config(tmp_path, **changes), "").refusal
     with refused(InvalidRequest, key, legal=legal):
-        raise refusal or AssertionError("accepted")
+        raise freeze(config(tmp_path, **changes), "").refusal or AssertionError("accepted")
 
 
 @pytest.mark.parametrize("override", ["machine=sumit", "efficiency=sumit", "machine.memry=1", "efficiency.lain=1"])
