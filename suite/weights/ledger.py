@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from suite.core.errors import InvalidRequest
-from suite.core.members import check_protocol
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.core.values import format_value
@@ -66,7 +65,6 @@ class Ledger:
     """
 
     def __init__(self, policy: WeightPolicy, interval: FlushInterval, stages: int) -> None:
-        check_protocol("policy", policy, WeightPolicy, "suite.weights.Latest()")
         self.policy, self.interval, self.stages = policy, interval, stages
         self.updates = self.drained_at = interval.update
         self.reads: dict[int, _StageReads] = {}  # by stage

@@ -85,11 +85,8 @@ def example(start: str, language: str) -> str:
     return next(block for block in blocks if block.startswith(start))
 
 
-@pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A user's folder."""
-    monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.setattr(locate, "_folders", [])
+def write_own_files(folder: Path) -> None:
+    """Write the files of a user's folder."""
     files = {
         "own_parts.py": CODE,
         "model/mine.yaml": MODEL,
@@ -100,8 +97,16 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "experiment/waves_and_gpipe.yaml": example("# @package _global_\nexperiment:", "yaml"),
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A user's folder."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr(locate, "_folders", [])
+    write_own_files(tmp_path)
     yield str(tmp_path)
     for module in ("own_parts", "waves"):
         sys.modules.pop(module, None)

@@ -104,7 +104,7 @@ class Update:
             total_weight: What the gradients are divided by, after the loss scale.
 
         Yields the category of each span of time when it ends."""
-        check_attached(self.state)
+        check_attached(self.state, data=False)
         scale = (self.loss_scaler.scale if self.loss_scaler else 1.0) * total_weight
         if step and self.loss_scaler and self.synchronous and self._overflows(self.loss_scaler):
             self.skipped += 1
@@ -248,14 +248,14 @@ class Update:
         return factor * min(1.0, self.clip_norm / (norm + _EPSILON))
 
 
-def check_attached(state: ModelState) -> None:
+def check_attached(state: ModelState, *, data: bool = True) -> None:
     """Raises InvalidRequest where the gradient or the data of a weight is no longer the tensor that a step reads.
 
     zero_grad() sets gradients to None, and a second engine of the same modules replaces both. Without this check the
     training would be lost silently."""
     # twice per batch, over all weights: by map, whose loop costs a quarter of a generator's
     address = torch.Tensor.data_ptr
-    data_replaced = not state.half and [*map(address, state.flat.order)] != [*map(address, state.rule.weights)]
+    data_replaced = data and not state.half and [*map(address, state.flat.order)] != [*map(address, state.rule.weights)]
     gradients = [parameter.grad for parameter in state.parameters]
     if data_replaced or any(map(is_not, gradients, map(state.views.get, map(id, state.parameters)))):
         raise InvalidRequest(

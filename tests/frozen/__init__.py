@@ -1,0 +1,1 @@
+"""Values that the work on lighter machines may not change."""

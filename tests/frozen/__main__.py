@@ -1,0 +1,109 @@
+"""Compute the frozen values, and compare them with the files of this folder.
+
+    python -m tests.frozen                  # prints each value that differs; the exit status is their number, at most 1
+    python -m tests.frozen write            # writes the files
+    python -m tests.frozen claims refusals  # some of them
+
+claims.csv holds the values of every answer function, measured ones as their verdict alone; schedules.csv the ticks,
+bubble and peaks of every system's schedule; clusters.csv its simulated times and predicted bytes; accuracy.csv the
+simulator's time of every public measurement; refusals.csv the key that each wrong command is refused for.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from suite.cli.run import run
+from suite.config.compose import groups
+from suite.core.claim import Evidence
+from suite.core.errors import InvalidRequest, SuiteError
+from suite.papers.common import claims
+from suite.papers.common.verdicts_now import judge_with_records
+from suite.papers.public.cells import CELLS
+from suite.papers.public.write_league import scorable_cells, score_cells
+from suite.runner.runs import expand
+from tests.conf import test_wrong_commands as wrong
+
+FOLDER = Path(__file__).parent
+Rows = Iterator[tuple[str, ...]]
+GRIDS = ("grid.inter=2", "grid.inter=4", "grid.inter=4 batch.size=8 batch.microbatch=1")
+
+
+def of_claims() -> Rows:
+    names = [claim.id for claim in claims.load() if any(row.function for row in claim.answers)]
+    for name, judged in sorted(judge_with_records(names).items()):
+        for each in (judged, *judged.others):
+            values = "" if each.evidence in (Evidence.MEASURED, None) else repr(each.ours)
+            yield name, str(each.evidence and each.evidence.value), each.verdict.value, values
+
+
+def _records(*executor: str) -> Rows:
+    with tempfile.TemporaryDirectory() as folder:
+        for system in groups()["system"]:
+            for grid in GRIDS:
+                try:
+                    (record,) = run([f"system={system}", *executor, *grid.split(), f"reports={folder}"])
+                except InvalidRequest as error:
+                    yield system, grid, "refused", error.key
+                    continue
+                found = {name: metric.values for name, metric in record.metrics.items()}
+                yield system, grid, record.outcome.value, repr(sorted(found.items())), repr(record.memory)
+
+
+def of_schedules() -> Rows:
+    return _records("executor=check")
+
+
+def of_clusters() -> Rows:
+    return _records("executor=simulated", "machine=summit", "efficiency=summit")
+
+
+def of_accuracy() -> Rows:
+    with tempfile.TemporaryDirectory() as folder:
+        score_cells(scorable_cells(CELLS), Path(folder), varied=False)
+        with (Path(folder) / "league.csv").open(newline="") as file:
+            yield from map(tuple, csv.reader(file))
+
+
+def of_refusals() -> Rows:
+    with tempfile.TemporaryDirectory() as folder:
+        wrong.write_own_files(Path(folder))
+        for command in [*wrong.REFUSED, *wrong.ACCEPTED]:
+            try:
+                errors = [entry.refusal for entry in expand(wrong.words_of(command, folder))]
+            except SuiteError as error:
+                errors = [error]
+            yield command, "; ".join(error.key if isinstance(error, InvalidRequest) else str(error) for error in errors)
+
+
+PARTS = {
+    "claims": of_claims,
+    "schedules": of_schedules,
+    "clusters": of_clusters,
+    "accuracy": of_accuracy,
+    "refusals": of_refusals,
+}
+
+
+def main(words: list[str]) -> int:
+    different = 0
+    for part in [word for word in words if word in PARTS] or PARTS:
+        rows, path = [*PARTS[part]()], FOLDER / f"{part}.csv"
+        if "write" in words:
+            with path.open("w", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+            continue
+        with path.open(newline="") as file:
+            frozen = {tuple(row) for row in csv.reader(file)}
+        for sign, lines in (("-", frozen - {*rows}), ("+", {*rows} - frozen)):
+            for line in sorted(lines):
+                print(sign, part, *line)
+                different += 1
+    return bool(different)
+
+
+sys.exit(main(sys.argv[1:]))
