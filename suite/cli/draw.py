@@ -34,7 +34,7 @@ from suite.core.protocols import WeightPolicy
 from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
 from suite.schedule.draw import chart, columns
-from suite.schedule.placement import is_plain, places
+from suite.schedule.placement import check_policy, is_plain, places
 from suite.schedule.torch_csv import write
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
@@ -81,8 +81,7 @@ def draw(overrides: Sequence[str]) -> str:
     """The schedule as a text grid, with the maximum number of live activations per stage."""
     from suite.config import checks
     from suite.config.compose import composed
-    from suite.config.validate.batch import system_splits_layers
-    from suite.config.validate.stream import policy_serves_placement, system_streams
+    from suite.config.rules import check_streams, check_tensor
     from suite.runner.system_schedule import check_ticks, schedule_of
 
     data = composed(overrides)
@@ -97,10 +96,10 @@ def draw(overrides: Sequence[str]) -> str:
         what = f"draw.microbatches={plan.microbatches} of system={name}"
         rule = f"a batch of this system has {microbatches} microbatches per replica"
         raise InvalidRequest(what, rule=rule, legal=f"draw.microbatches={microbatches}")
-    system_splits_layers(config)
-    system_streams(config)
-    policy_serves_placement(config)
+    check_tensor(config)
+    check_streams(config)
     policy = config.weights.build()
+    check_policy(policy, config.schedule.build())
     policy.check(grid.inter, every)
     schedule = schedule_of(config, microbatches=microbatches)
     check_read(overrides, name, (*ALWAYS, *PIPELINE, *(("weights",) if every is not None else ())))

@@ -1,6 +1,6 @@
 """Network module of models that are simulated only: every function refuses.
 
-Rules of the configuration refuse such a model before ranks start (suite.config.validate.executor). This module refuses
+Rules of the configuration refuse such a model before ranks start (suite.config.rules). This module refuses
 it for commands and programs that build layers themselves.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from suite.config import checks, validate
+from suite.config import checks, rules
 from suite.config.compose import Composition, compose_both, groups, key_of, parsed
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, InvalidRequest, SuiteError
@@ -193,7 +193,7 @@ def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
 
 def validate_run(config: RunConfig) -> None:
     """Raises InvalidRequest for a run that violates a rule between keys or of its executor, or exceeds the memory."""
-    validate.check(config, _check_executor)
+    rules.check(config, _check_executor)
     machine_memory.check_memory(config)
 
 

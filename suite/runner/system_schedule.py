@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from suite.config.rules import check_order
 from suite.config.run import RunConfig
-from suite.config.validate.order import check_order
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Schedule
 from suite.schedule.placement import is_split

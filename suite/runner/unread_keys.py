@@ -248,7 +248,7 @@ class KeyEffects:
         if f"{key}.name" in self.reads:
             return None
         if below(key, ["schedule"]) and self.config.system.brings_order:
-            return None  # suite.config.validate.order refuses an order other than the system's
+            return None  # suite.config.rules refuses an order other than the system's
         apart = [*BOOKKEEPING, *(PIECES if key == "optimizer" else ())]  # a choice of the group sets only the rule
         within = [leaf for leaf in self.leaves if below(leaf, [key]) and not below(leaf, apart)] or [key]
         read = [leaf for leaf in within if below(leaf, self.reads)]

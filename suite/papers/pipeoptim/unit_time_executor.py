@@ -5,8 +5,8 @@ machine instead."""
 
 from __future__ import annotations
 
+from suite.config.rules import check_microbatches
 from suite.config.run import RunConfig
-from suite.config.validate.batch import batch_is_whole_microbatches
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
@@ -42,7 +42,7 @@ class UnitTimeExecutor:
         """Raises InvalidRequest for zero batches, an indivisible batch, or a combination that the policy rejects."""
         if self.batches < 1:
             raise InvalidRequest(f"executor.batches={self.batches}", rule="at least 1", legal="executor.batches=8")
-        batch_is_whole_microbatches(config)
+        check_microbatches(config)
         check_size(self.batches * config.microbatches, config.grid.inter, SHORT)
         policy = config.weights.build()
         policy.check(config.grid.inter, config.update_interval)

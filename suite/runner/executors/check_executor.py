@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suite.config.executor import Ticks
+from suite.config.rules import check_microbatches, check_streams
 from suite.config.run import RunConfig
-from suite.config.validate.batch import batch_is_whole_microbatches
-from suite.config.validate.stream import policy_serves_placement, system_streams
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.runner.system_schedule import check_ticks, schedule_of
 from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
-from suite.schedule.placement import places
+from suite.schedule.placement import check_policy, places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -34,11 +33,11 @@ class ScheduleCheck:
         """Raises Unsupported for a system of unknown order, and InvalidRequest for an impossible batch or stream."""
         grid, interval = config.grid, flush_interval(config)
         schedule = schedule_of(config)
-        system_streams(config)
+        check_streams(config)
         check_ticks(schedule, "executor.ticks.weight", self.ticks.backward, self.ticks.weight)
         check_size(interval.microbatches, places(schedule, grid.inter)[0].stages, SHORT)
-        policy_serves_placement(config)
         policy = config.weights.build()
+        check_policy(policy, schedule)
         policy.check(grid.inter, interval.update_interval)
 
     def run(self, config: RunConfig) -> ExecutorResult:
@@ -106,5 +105,5 @@ def flush_interval(config: RunConfig) -> FlushInterval:
 
     Raises InvalidRequest for a batch size that is no multiple of the microbatch size.
     """
-    batch_is_whole_microbatches(config)
+    check_microbatches(config)
     return counting_interval(config.microbatches, config.update_interval, config.grid.inter)

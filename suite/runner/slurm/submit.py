@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.config.validate.launch import nodes_have_places
+from suite.config.rules import check_nodes
 from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
 from suite.core.exit_codes import Exit, exit_code
 from suite.core.files import write_atomically
@@ -142,7 +142,7 @@ def _resource_request(runs: Sequence[Run]) -> ResourceRequest:
     """Resources of a job with these runs: enough for the run with the most ranks."""
     launch = runs[0].config.launch
     ranks = max((run.ranks for run in runs if run.config.executor.starts_ranks and _may_run_on_node(run)), default=1)
-    nodes_have_places(launch, ranks)
+    check_nodes(launch, ranks)
     nodes, per_node = place_ranks(ranks, launch)
     gpus = per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node
     options = {

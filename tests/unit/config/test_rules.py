@@ -5,16 +5,13 @@ Each refusal has its key, its rule and a legal value, before any rank starts.
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from suite.cli.draw import draw
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
-from suite.config.validate import LAUNCH, RANKS, TRAINING, batch, executor, launch, order, stream, training
 from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.op import FlushInterval
 from suite.runner.runs import expand, freeze, validate_run
@@ -32,20 +29,6 @@ def base() -> RunConfig:
 
 def refusal_of(*overrides: str) -> SuiteError | None:
     return freeze(composed(list(overrides)), "").refusal
-
-
-def test_every_rule_is_applied() -> None:
-    """A rule is a public function that returns nothing. Two have more parameters and other callers."""
-
-    def rules(module: ModuleType) -> list[str]:
-        functions = inspect.getmembers(module, inspect.isfunction)
-        own = [(name, each) for name, each in functions if each.__module__ == module.__name__ and name[0] != "_"]
-        return [name for name, each in own if inspect.signature(each).return_annotation == "None"]
-
-    listed = {rule.__name__ for rule in (*RANKS, *TRAINING, *LAUNCH)}
-    for module in (batch, executor, launch, order, stream, training):
-        assert rules(module), module
-        assert {*rules(module)} <= {*listed, "check_order", "nodes_have_places"}
 
 
 def test_system_of_a_user_may_have_checkpoints() -> None:
@@ -118,7 +101,7 @@ def test_the_order_of_a_users_system_has_parameters_and_that_of_a_peer_has_none(
 def test_replay_needs_no_ranks() -> None:
     deep = [*SMALL, "system=pipeoptim", "grid.inter=8", "launch.max_ranks=1", "measure.batches=20"]
     validate_run(resolve([*deep, "executor=replay"]))
-    with refused(InvalidRequest, "launch.max_ranks", 1, subject="8 ranks"):
+    with refused(InvalidRequest, "launch.max_ranks", 1, rule="8 ranks"):
         validate_run(resolve(deep))
 
 
