@@ -194,7 +194,7 @@ def check_engine(
             buffers = [buffer for k in layers for buffer in batch.buffers[k]]
             pairs = zip((buffer for layer in layers.values() for buffer in layer.buffers()), buffers, strict=True)
             assert all(torch.equal(a, b) for a, b in pairs), f"{where}: running statistics differ"
-        interval = FlushInterval(0, microbatches, engine.state.settings.update_interval, 0)
+        interval = FlushInterval(0, microbatches, engine.state.settings.config.update_interval, 0)
         assert engine.state.peak_in_flight <= schedule.in_flight(engine.place, interval), where
         if batch.evaluation is not None:
             score = (system or engine).evaluate([_as_arrays(_validation_batch(case, number), system)])

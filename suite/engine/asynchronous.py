@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
-from suite.engine.arguments import EngineArguments, schedule_of
+from suite.engine.engine_config import EngineConfig
 from suite.engine.optim.optimizer import SGD
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.schedule.placement import check_policy, is_plain, places
@@ -21,63 +20,55 @@ from suite.schedule.placement import check_policy, is_plain, places
 NO_COMMON_UPDATE = "stages of an asynchronous pipeline are never at the same update"
 
 
-def check(args: EngineArguments, policy: WeightPolicy, optimizer: UpdateRule, grid: Grid, *, tied: bool) -> None:
+def check(config: EngineConfig, policy: WeightPolicy, optimizer: UpdateRule, *, tied: bool) -> None:
     """Raises InvalidRequest where this policy, optimizer and memory layout cannot train together."""
-    if not is_plain(schedule_of(args)):
-        _check_placed(args, policy)
-    policy.check(grid.inter, args.update_interval)
+    schedule, grid = config.chosen_schedule, config.grid
+    if not is_plain(schedule):
+        check_policy(policy, schedule)
+        if config.pruning is not None and len(set(places(schedule, grid.inter)[0].held_stages)) > 1:
+            raise Unsupported(
+                "pruning",
+                config.pruning,
+                rule="a mask divides equal weights in the order of stages, which is the order of ranks with one stage "
+                "each",
+                legal="pruning=None, or a schedule with one stage per rank",
+            )
+    policy.check(grid.inter, config.update_interval)
     if policy.predicts:
-        _check_prediction(args, policy, optimizer)
-    if args.update_interval is None:
-        return
-    if tied:
-        rule = f"{NO_COMMON_UPDATE}, at which all ends of a tie could add their gradients"
-        raise Unsupported("a tied weight in an asynchronous pipeline", rule=rule, legal="tied=()")
-    if args.clip_norm is not None:
-        rule = f"{NO_COMMON_UPDATE}, at which all gradients have one norm"
-        raise Unsupported(f"clip_norm={args.clip_norm} in an asynchronous pipeline", rule=rule, legal="clip_norm=None")
-    if args.loss_scaler is not None and args.loss_scaler.least != args.loss_scaler.most:
-        rule = f"{NO_COMMON_UPDATE}, at which all could skip an overflow"
-        raise Unsupported(
-            "dynamic loss scaling (loss_scaler=) in an asynchronous pipeline", rule=rule, legal='half="bfloat16"'
-        )
+        _check_prediction(config, policy, optimizer)
+    scaler, norm = config.loss_scaler, config.clip_norm
+    for found, what, decision, legal in (
+        (tied, "a tied weight", "all ends of a tie could add their gradients", "tied=()"),
+        (norm is not None, f"clip_norm={norm}", "all gradients have one norm", "clip_norm=None"),
+        (
+            scaler is not None and scaler.least != scaler.most,
+            "dynamic loss scaling (loss_scaler=)",
+            "all could skip an overflow",
+            'half="bfloat16"',
+        ),
+    ):
+        if found and config.update_interval is not None:
+            rule = f"{NO_COMMON_UPDATE}, at which {decision}"
+            raise Unsupported(f"{what} in an asynchronous pipeline", rule=rule, legal=legal)
 
 
-def _check_placed(args: EngineArguments, policy: WeightPolicy) -> None:
-    """Raises Unsupported for what assumes one stage per rank and whole backward passes."""
-    check_policy(policy, schedule_of(args))
-    if args.pruning is not None and len(set(places(schedule_of(args), (args.grid or Grid()).inter)[0].held_stages)) > 1:
-        raise Unsupported(
-            "pruning",
-            args.pruning,
-            rule="a mask divides equal weights in the order of stages, which is the order of ranks with one stage each",
-            legal="pruning=None, or a schedule with one stage per rank",
-        )
-
-
-def _check_prediction(args: EngineArguments, policy: WeightPolicy, rule: UpdateRule) -> None:
-    policy_name, rule_name = type(policy).__name__, type(rule).__name__
-    if missing := missing_members(rule, UpdateRule):
-        raise Unsupported(
-            f"{policy_name} with {rule_name}, which cannot predict weights",
-            rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
-            legal="SGD, Adam",
-        )
+def _check_prediction(config: EngineConfig, policy: WeightPolicy, rule: UpdateRule) -> None:
+    missing = missing_members(rule, UpdateRule)
     rules: Sequence[UpdateRule] = rule.rules() if isinstance(rule, TorchOptimizer) else [rule]
-    if policy.smoothed and not all(isinstance(each, SGD) and each.momentum for each in rules):
-        raise Unsupported(
-            f"{policy_name} with {rule_name}" + (" without momentum" if isinstance(rule, SGD) else ""),
-            rule="this policy predicts weights from the momentum of SGD only",
-            legal="SGD(lr, momentum=0.9)",
-        )
-    layout = args.memory(entries=1, moments=rule.states, half=args.half)
-    offloaded = [state.name for state in layout if state.home == "host"]
-    if offloaded:
-        raise Unsupported(
-            f"{policy_name} with states in host memory ({', '.join(offloaded)})",
-            rule="a prediction would fetch these states before every pass",
-            legal="memory=resident",
-        )
+    offloaded = [] if missing else [state.name for state in config.layout(rule.states) if state.home == "host"]
+    if missing:
+        what = f"{type(rule).__name__}, which cannot predict weights"
+        reason = f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has"
+        legal = "SGD, Adam"
+    elif policy.smoothed and not all(isinstance(each, SGD) and each.momentum for each in rules):
+        what = type(rule).__name__ + (" without momentum" if isinstance(rule, SGD) else "")
+        reason, legal = "this policy predicts weights from the momentum of SGD only", "SGD(lr, momentum=0.9)"
+    elif offloaded:
+        what = f"states in host memory ({', '.join(offloaded)})"
+        reason, legal = "a prediction would fetch these states before every pass", "memory=resident"
+    else:
+        return
+    raise Unsupported(f"{type(policy).__name__} with {what}", rule=reason, legal=legal)
 
 
 def check_drains(update_interval: int | None, call: str) -> None:

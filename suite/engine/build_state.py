@@ -17,14 +17,13 @@ from suite.accelerator import Clock, on_host
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
-from suite.core.grid import Grid
 from suite.core.protocols import UpdateRule, WeightPolicy, World
-from suite.engine import arguments, asynchronous
-from suite.engine.arguments import EngineArguments, schedule_of
+from suite.engine import asynchronous
 from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
+from suite.engine.engine_config import EngineConfig, makes_optimizer
 from suite.engine.layers import broadcast_weights, make_modules
 from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
@@ -47,55 +46,61 @@ from suite.weights.policy import Latest
 from suite.workload.split import evenly
 
 
-def build_train_state(args: EngineArguments) -> TrainState:
+def build_train_state(config: EngineConfig) -> TrainState:
     """The state before the first batch, on every rank: weights are equal over replicas and over the ends of ties.
 
     Raises InvalidRequest for arguments that cannot train together."""
-    parts = arguments.check(args)
-    device = device_of(parts.layers, args.world.device if args.world else args.device)
-    world = args.world or init_world(device=device)
-    settings = _settings(args, parts, world)
+    parts = config.parts()
+    device = device_of(parts.layers, config.world.device if config.world else config.device)
+    world = config.world or init_world(device=device)
+    settings = _settings(config, parts, world)
     comm = _communicators(settings, world)
-    place, policy = settings.place, args.weights or Latest()
-    modules, copies = make_modules(
-        parts.layers, settings.layers, settings.seed, device=world.device, half=settings.half
-    )
-    arguments.check_full_precision(modules.values(), args.half)
-    if is_split(schedule_of(args)):
+    place, policy = settings.place, config.weights or Latest()
+    modules, copies = make_modules(parts.layers, settings.layers, config.seed, device=world.device, half=settings.half)
+    if is_split(config.chosen_schedule):
         check_splittable(part for module in modules.values() for part in module.modules())
     whole = _weights(parts, settings.ties)
     trained_weights = {name: weight for name, weight in whole.items() if weight.requires_grad}
-    rule = _update_rule(args, policy, settings, modules, whole)
-    asynchronous.check(args, policy, rule, settings.grid, tied=bool(settings.ties))
+    rule = _update_rule(config, policy, settings, modules, whole)
+    asynchronous.check(config, policy, rule, tied=bool(settings.ties))
     _check_groups(rule, comm)
     agreement = BatchAgreement(
-        world, comm.transport, settings.grid.size, off=not args.compare_batches, shards=_shards(args, settings.grid)
+        world, comm.transport, settings.grid.size, off=not config.compare_batches, shards=_shards(config)
     )
     ties = _ties(settings, comm, modules)
     broadcast_weights(modules, comm.data_parallel_group, comm.transport)
     broadcast_ties(ties, comm.transport)
-    loss = args.loss if settings.streams else as_counted(args.loss)
+    loss = config.loss if settings.streams else as_counted(config.loss)
     stages = {}
     for number in place.held_stages:
         is_last = number == place.stages - 1
         stages[number] = Stage(
             [modules[layer] for layer in settings.split[number]],
             first_layer=settings.split[number].start,
-            seed=settings.seed,
+            seed=config.seed,
             loss=loss if is_last else None,
-            scores=args.scores if is_last else None,
+            scores=config.scores if is_last else None,
             structure=parts.output if is_last else None,
             divides=settings.streams,
             reads_batch=number == 0,
-            checkpoint_interval=args.activation_checkpointing,
+            checkpoint_interval=config.activation_checkpointing,
         )
-    clock, fused = Clock(world.device), _fused_step(args, rule, policy, world)
-    loss_scaler = (copy.deepcopy(args.loss_scaler) or unscaled()) if settings.half else None  # each engine has its own
+    clock, fused = Clock(world.device), _fused_step(config, rule, policy, world)
+    own_scaler = copy.deepcopy(config.loss_scaler)  # it changes
+    loss_scaler = (own_scaler or unscaled()) if settings.half else None
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
     own = [(settings.name_of(n, name), p) for n, module in modules.items() for name, p in module.named_parameters()]
     names = {id(weight): name for name, weight in own}
     originals = [(names[id(copied)], original) for original, copied in copies.weights]
-    foreign = _foreign(parts, settings, {*names, *(id(weight) for _, weight in originals)})
+    elsewhere, buffers_elsewhere = _elsewhere(parts, settings)
+    known = {*names, *(id(weight) for _, weight in originals)}
+    foreign = [named for key, named in elsewhere.items() if key not in known]
+    shared = [
+        (settings.name_of(number, name), buffer)
+        for number, module in modules.items()
+        for name, buffer in module.named_buffers()
+        if id(buffer) in buffers_elsewhere
+    ]
     if place.stages - 1 in stages and (foreign or originals):
         stages[place.stages - 1].foreign = {id(weight): name for name, weight in (*foreign, *originals)}
     trained_ties = [tie for tie in ties if tie.trained]
@@ -105,33 +110,27 @@ def build_train_state(args: EngineArguments) -> TrainState:
         agreement=agreement,
         clock=clock,
         schedule=CheckedSchedule(
-            schedule_of(args), place, settings.update_interval, any_order=comm.transport.any_order
+            config.chosen_schedule, place, config.update_interval, any_order=comm.transport.any_order
         ),
         slicer=BatchSlicer(
-            place, settings.microbatch, world.device, settings.half, args.shard, input_names=parts.input_names
+            place, int(config.microbatch), world.device, settings.half, config.shard, input_names=parts.input_names
         ),
         stages=stages,
         ties=ties,
         copies=copies,
         trained_weights=trained_weights,
         unused=parts.unused,
-        user=UserState(
-            [*own, *originals],
-            [*foreign, *originals],
-            modules.values(),
-            parts.traced,
-            _shared(parts, settings, modules),
-        ),
+        user=UserState([*own, *originals], [*foreign, *originals], modules.values(), parts.traced, shared),
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
         loss_check=LossCheck(loss, parts.output, place.replicas) if place.stages - 1 in place.held_stages else None,
-        pruning=copy.deepcopy(args.pruning),  # a search has state
+        pruning=copy.deepcopy(config.pruning),  # a search has state
         make_model_states=lambda kept: ModelState(
             trained,
             state_names(rule, predicts=policy.predicts),
-            args.memory,
+            config.memory,
             half=settings.half,
-            bucket_numel=args.bucket_numel,
+            bucket_numel=config.bucket_numel,
             kept=kept,
             clock=clock,
             fused=fused,
@@ -145,8 +144,8 @@ def build_train_state(args: EngineArguments) -> TrainState:
             transport=comm.transport,
             world=world if settings.grid.size > 1 else None,
             counts_in_norm=place.replica == 0,
-            buckets_per_reduction=args.buckets_per_reduction,
-            clip_norm=args.clip_norm,
+            buckets_per_reduction=config.buckets_per_reduction,
+            clip_norm=config.clip_norm,
             loss_scaler=loss_scaler,
             synchronous=not settings.streams,
             names=names if trained_weights else {},
@@ -158,7 +157,7 @@ def build_train_state(args: EngineArguments) -> TrainState:
 
 
 def _update_rule(
-    args: EngineArguments,
+    config: EngineConfig,
     policy: WeightPolicy,
     settings: RunSettings,
     modules: Mapping[int, nn.Module],
@@ -170,8 +169,8 @@ def _update_rule(
         whole: Weights of the whole model by name, of which the function makes the optimizer; empty where a rank has its
             own weights only.
     """
-    if not arguments.makes_optimizer(args.optimizer):
-        return cast(UpdateRule, args.optimizer)
+    if not makes_optimizer(config.optimizer):
+        return cast(UpdateRule, config.optimizer)
     named: dict[int, tuple[str, nn.Parameter]] = {}
     leaves: dict[str, list[nn.Parameter]] = {}
     for number in settings.layers:
@@ -181,13 +180,12 @@ def _update_rule(
                 ends = next((ends for ends in settings.ties if (number, name) in ends), ((number, name),))
                 listed = [each for each in (settings.name_of(*end) for end in ends) if each in whole]
                 leaves.setdefault((listed or [""])[0], []).append(parameter)
-    layout = args.memory(entries=1, moments=("moment",), dtype="float32", half=args.half)
     reasons = {
-        f"half={args.half!r}": args.half is not None,
-        "bucket_numel=": args.bucket_numel is not None,
-        "states in host memory": any(state.home == "host" for state in layout),
-        "pruning=": args.pruning is not None,
-        "update_interval=": args.update_interval is not None,  # graphs in flight would see torch write to weights
+        f"half={config.half_name!r}": config.half is not None,
+        "bucket_numel=": config.bucket_numel is not None,
+        "states in host memory": any(state.home == "host" for state in config.layout(("moment",))),
+        "pruning=": config.pruning is not None,
+        "update_interval=": config.update_interval is not None,  # graphs in flight would see torch write to weights
         "predicted weights": policy.predicts,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
@@ -195,25 +193,25 @@ def _update_rule(
     is_plain = [*map(id, own)] == [*map(id, whole.values())]  # one rank that computes with the user's own weights
     several = whole and "" not in leaves and not is_plain
     optimizer = TorchOptimizer(
-        args.optimizer,
+        config.optimizer,
         TrainedWeights(named.values()),
-        args.lr_scheduler,
+        config.lr_scheduler,
         translate_for=reason,
         whole=whole if several else None,
         leaves=leaves if several else None,
     )
     if several:
-        check_separable(args.optimizer, optimizer.optimizer, whole, [name for name in whole if name in leaves])
+        check_separable(config.optimizer, optimizer.optimizer, whole, [name for name in whole if name in leaves])
     return optimizer
 
 
-def _fused_step(args: EngineArguments, rule: UpdateRule, policy: WeightPolicy, world: World) -> FusedStep | None:
+def _fused_step(config: EngineConfig, rule: UpdateRule, policy: WeightPolicy, world: World) -> FusedStep | None:
     """The step of one kernel, with `fused`. Raises MissingDependency, and Unsupported without a kernel for it."""
-    if not args.fused:
+    if not config.fused:
         return None
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # Triton then runs its kernels on the host
     reasons = {
-        "half=None, whose weights are not flat": args.half is None,
+        "half=None, whose weights are not flat": config.half is None,
         f"the device {world.device}": on_host(world.device) and not interpreted,
         "predicted weights, which need the last gradient": policy.predicts,
         f"{type(rule).__name__}, which has no kernel": not isinstance(rule, SGD | Adam | RMSprop),
@@ -241,44 +239,36 @@ def _check_groups(rule: UpdateRule, comm: Communicators) -> None:
         )
 
 
-def _settings(args: EngineArguments, parts: ModelParts, world: World) -> RunSettings:
+def _settings(config: EngineConfig, parts: ModelParts, world: World) -> RunSettings:
     """Settings of this rank. Raises InvalidRequest for a grid of another size than the world."""
-    grid = args.grid or Grid()
+    grid = config.grid
     if world.size != grid.size:
         raise InvalidRequest(
             f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks",
             rule="the world has one rank per place of the grid",
             legal=mpiexec_flags.command_line(grid.size),
         )
-    if args.half:
-        check_half(args.half, world.device)
+    if half := config.half_name:
+        check_half(half, world.device)
     position = grid.place(world.rank)
-    place = places(schedule_of(args), grid.inter, position.replica, position.replicas)[position.rank]
-    split = args.split or evenly(len(parts.layers), place.stages)
+    place = places(config.chosen_schedule, grid.inter, position.replica, position.replicas)[position.rank]
     return RunSettings(
-        grid=grid,
+        config=config,
         rank=world.rank,
         place=place,
-        split=split,
-        ties=find_ties(parts.layers, args.tied),
-        seed=args.seed,
-        microbatch=int(args.microbatch),
-        half=getattr(torch, args.half) if args.half else None,
-        update_interval=args.update_interval,
-        bucket_numel=args.bucket_numel,
-        memory_layout=args.memory,
-        score_names=tuple(args.score_names),
-        prefetch=args.prefetch,
-        check_loss=args.check_loss,
+        split=config.split or evenly(len(parts.layers), place.stages),
+        ties=find_ties(parts.layers, config.tied),
+        half=getattr(torch, half) if half else None,
         entries=parts.entries,
         names=_names(parts),
         output=parts.output,
     )
 
 
-def _shards(args: EngineArguments, grid: Grid) -> list[tuple[int, ...]]:
+def _shards(config: EngineConfig) -> list[tuple[int, ...]]:
     """Ranks that read the same batches: all ranks, or with `shard` those of each replica."""
-    if not args.shard:
+    grid = config.grid
+    if not config.shard:
         return [tuple(range(grid.size))]
     return [grid.pipeline(grid.rank(data=replica, inter=0)) for replica in range(grid.data)]
 
@@ -299,31 +289,17 @@ def _weights(parts: ModelParts, ties: Sequence[Ends]) -> dict[str, nn.Parameter]
     return dict(weights.values())
 
 
-def _foreign(parts: ModelParts, settings: RunSettings, own: set[int]) -> list[tuple[str, nn.Parameter]]:
-    """The user's weights whose ids are not in `own`, by name: other ranks train them."""
-    layers = [*enumerate(parts.layers), *enumerate(parts.originals)]
-    weights = {
-        id(weight): (settings.name_of(number, name), weight)
-        for number, layer in layers
-        if isinstance(layer, nn.Module)
-        for name, weight in layer.named_parameters()
-        if id(weight) not in own
-    }
-    return list(weights.values())
-
-
-def _shared(
-    parts: ModelParts, settings: RunSettings, modules: Mapping[int, nn.Module]
-) -> list[tuple[str, torch.Tensor]]:
-    """Buffers of this rank's layers that layers of another stage hold too, by name."""
-    others = [
-        id(buffer)
-        for number, layer in enumerate(parts.layers)
-        if isinstance(layer, nn.Module) and number not in settings.layers
-        for buffer in layer.buffers()
-    ]
-    named = [(settings.name_of(n, name), b) for n, module in modules.items() for name, b in module.named_buffers()]
-    return [(name, buffer) for name, buffer in named if id(buffer) in others]
+def _elsewhere(parts: ModelParts, settings: RunSettings) -> tuple[dict[int, tuple[str, nn.Parameter]], frozenset[int]]:
+    """The weights of all layers and of the user's, with their names, by id; ids of the buffers of other stages."""
+    weights: dict[int, tuple[str, nn.Parameter]] = {}
+    buffers: set[int] = set()
+    for number, layer in [*enumerate(parts.layers), *enumerate(parts.originals)]:
+        if isinstance(layer, nn.Module):
+            for name, weight in layer.named_parameters():
+                weights[id(weight)] = settings.name_of(number, name), weight
+            if number not in settings.layers:
+                buffers.update(map(id, layer.buffers()))
+    return weights, frozenset(buffers)
 
 
 def _names(parts: ModelParts) -> frozenset[str]:

@@ -13,89 +13,37 @@ random state (engine.random_state)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import nn
 
 from suite.comm.rendezvous.launcher_env import launch_info
-from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.protocols import Read, Schedule, UpdateRule, WeightPolicy, World
+from suite.core.protocols import Read
 from suite.core.values import Json
-from suite.engine import arguments, asynchronous, gather, optimizer_states
+from suite.engine import asynchronous, gather, optimizer_states
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
 from suite.engine.checkpoint import restore, save, storage
-from suite.engine.fit import OnBatch, check_on_batch, fit
-from suite.engine.layers import Layer
+from suite.engine.engine_config import EngineConfig, takes
+from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
 from suite.engine.memory_tracker import MemoryTracker
-from suite.engine.optim.loss_scaler import DynamicLossScaler
-from suite.engine.optim.torch_optimizer import OptimizerFactory, SchedulerFactory, learning_rate
+from suite.engine.optim.torch_optimizer import learning_rate
 from suite.engine.optimizer_states import OptimizerStateDict
 from suite.engine.prefetch import Prefetched
-from suite.engine.pruning import Pruning
 from suite.engine.pruning_step import prune
-from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.step_runner import StepRunner, run_evaluation
 from suite.engine.thread_ranks import ThreadRanks, check_open, on_every_rank
-from suite.memory.layout import compressed
 from suite.pruning.mask import Key
-from suite.workload.split import Split
 
 
 class Engine:
     """One rank's part of a training run on a `G_inter x G_data` grid (AxoNN Algorithms 1 and 2).
 
-    Args:
-        model: Module, or list of modules and functions that make them. Modules train in place and keep their modes
-            (train or eval) in training. Each rank calls the functions of its stage; initial weights are equal on every
-            split. The layers are the entries of a list or nn.Sequential; see `split_points` for another module.
-        loss: loss(*outputs, *targets) -> the mean over the samples of a microbatch, one number; or a pair (sum, count),
-            where samples do not weigh the same (engine.losses). For a module other than nn.Sequential it is
-            loss(output, *targets), and for a dict of targets loss(output, **targets).
-        optimizer: Update rule of the suite, or a function of this rank's trained weights that makes an optimizer of
-            torch.optim: see engine.optim.torch_optimizer.
-        microbatch: Samples per microbatch.
-        lr_scheduler: Makes a scheduler of torch.optim.lr_scheduler of that optimizer; it steps once per update.
-        weights: Policy that selects the weight versions of passes (PipeOptim III); by default the newest.
-        memory: Form and place of each model state; by default all on the device, and compressed for pruned weights.
-        schedule: Order of the ops, and placement of stages on ranks; by default MessageDriven, or OneFOneB with
-            `update_interval`.
-        split: Layers of each stage; None divides them evenly.
-        split_points: Names of the submodules that begin a layer, or patterns such as "layers.*"; None for the entries
-            of the model's largest nn.ModuleList or nn.Sequential (engine.split_model).
-        input_names: Arguments of the model's forward that a batch holds; None for those without a default, or else
-            the first.
-        tied: Tied weights in pairs (layer, name, other layer, name), both trained or both frozen. Pairs with a common
-            weight make one tie of three or more layers. The engine finds weights that modules of the list share. The
-            initial weight of a tie is that of its first layer.
-        seed: Seed of dropout masks and, for functions in `model`, of initial weights.
-        half: torch.bfloat16 or torch.float16, or its name: dtype of passes, messages and reductions in mixed precision,
-            which run on copies of the modules. The modules in `model` hold full-precision weights; a pruned one is
-            rounded until `close`.
-        loss_scaler: Loss scale of mixed precision; None for a scale of 1.
-        bucket_numel: Entries per optimizer step; None for all (AxoNN V-B).
-        buckets_per_reduction: Buckets per all-reduce, which overlaps the step before it (AxoNN V-C).
-        clip_norm: Largest norm of all gradients; math.inf computes the norm and clips nothing.
-        fused: Whether one Triton kernel makes each optimizer step, on a GPU in mixed precision (engine.optim.fused).
-        activation_checkpointing: Layers between activation checkpoints (AxoNN V-A).
-        pruning: Pruning method, sparsity and scope (SAMO III).
-        update_interval: Microbatches per update of a pipeline that does not drain for updates; None for an update per
-            batch, after a drain.
-        scores: As `loss`, but for means over a microbatch, one for each of `score_names`.
-        check_loss: Batches between two checks that the losses of microbatches make up the loss of their rows, one more
-            call of the loss; 0 for none.
-        compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
-            ranks that all draw their batches from one seed.
-        shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
-            DistributedSampler gives it. All parts have the same size.
-        prefetch: Whether the next batch is read, and copied to the device, while one is trained on.
-        device: Device of this rank; by default that of the model's weights. "cuda" is the device of the rank's number.
-        world: Ranks of the run, on their devices; by default the launcher's.
+    Its arguments are the fields of `EngineConfig`, which documents them.
 
     Attributes:
         state: Training state of this rank; of rank 0 where ranks are threads.
@@ -103,49 +51,13 @@ class Engine:
         closed: Whether `close` was called, after which an engine neither trains nor evaluates.
     """
 
-    @arguments.by_name
-    def __init__(
-        self,
-        model: nn.Module | Sequence[Layer],
-        *,
-        loss: Callable[..., torch.Tensor],
-        optimizer: UpdateRule | OptimizerFactory,
-        microbatch: int,
-        lr_scheduler: SchedulerFactory | None = None,
-        grid: Grid | None = None,
-        schedule: Schedule | None = None,
-        weights: WeightPolicy | None = None,
-        memory: LayoutFactory = compressed,
-        split: Split | None = None,
-        split_points: Sequence[str] | None = None,
-        input_names: Sequence[str] | None = None,
-        tied: Sequence[tuple[int, str, int, str]] = (),
-        seed: int = 0,
-        half: str | torch.dtype | None = None,
-        loss_scaler: DynamicLossScaler | None = None,
-        bucket_numel: int | None = None,
-        buckets_per_reduction: int | None = None,
-        clip_norm: float | None = None,
-        fused: bool = False,
-        activation_checkpointing: int | None = None,
-        pruning: Pruning | None = None,
-        update_interval: int | None = None,
-        scores: Callable[..., torch.Tensor] | None = None,
-        score_names: Sequence[str] = (),
-        check_loss: int = 1,
-        compare_batches: bool = True,
-        shard: bool = False,
-        prefetch: bool = False,
-        device: torch.device | str | None = None,
-        world: World | None = None,
-    ) -> None:
-        args = arguments.EngineArguments.from_locals(locals())
+    @takes(EngineConfig)
+    def __init__(self, config: EngineConfig) -> None:
         self.closed = False
-        several = isinstance(grid, Grid) and grid.size > 1 and grid.tensor == 1
         self.ranks: ThreadRanks[Engine] | None = None
-        if several and world is None and launch_info().launcher == "none":
-            self.ranks = ThreadRanks(args, lambda rank_args: rank_args.make(Engine))
-        self.state = build_train_state(args) if self.ranks is None else self.ranks.state
+        if config.grid.size > 1 and config.world is None and launch_info().launcher == "none":
+            self.ranks = ThreadRanks(config, lambda of_rank: Engine(**vars(of_rank)))
+        self.state = build_train_state(config) if self.ranks is None else self.ranks.state
         self.grid, self.rank, self.place = self.state.settings.grid, self.state.settings.rank, self.state.settings.place
 
     @property
@@ -179,7 +91,7 @@ class Engine:
         Raises InvalidRequest on every rank: for batches that differ between ranks, for fewer microbatches than stages,
         and after an interrupted stream."""
         check_open("train()", closed=self.closed)
-        arguments.check_batches(batches)
+        check_batches(batches)
         return self._steps(batches) if self.ranks is None else self.ranks.train(batches)
 
     def fit(self, batches: Iterable[Batch], *, on_batch: OnBatch | None = None, progress: bool = False) -> list[float]:
@@ -199,7 +111,7 @@ class Engine:
     @on_every_rank
     def train_batch(self, batch: Batch) -> float:
         """Train on one batch. Returns its mean loss, on every rank."""
-        asynchronous.check_drains(self.state.settings.update_interval, "train_batch")
+        asynchronous.check_drains(self.state.settings.config.update_interval, "train_batch")
         (loss,) = self._steps([batch], single=True)
         return loss
 
@@ -228,7 +140,7 @@ class Engine:
             by_rank = self.ranks.call("gradients()", lambda engine: engine.gradients(batch))
             return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
         state = self.state
-        asynchronous.check_drains(state.settings.update_interval, "gradients")
+        asynchronous.check_drains(state.settings.config.update_interval, "gradients")
         state.agreement.compare_single(batch, "gradients")
         runner = StepRunner(state, self._stream_of(batch), apply_update=False)
         list(runner.run())
@@ -246,7 +158,7 @@ class Engine:
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Means over the samples of `batches` in evaluation mode: the loss and the scores, by name."""
         check_open("an evaluation", closed=self.closed)
-        arguments.check_batches(batches)
+        check_batches(batches)
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
         return run_evaluation(self.state, self.batch_source(batches))
@@ -355,7 +267,7 @@ class Engine:
 
     def batch_source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
         """Source of the user's batches."""
-        if self.state.settings.prefetch and not single:
+        if self.state.settings.config.prefetch and not single:
             batches = Prefetched(batches, self.state.comm.world.device)
         return BatchSource(batches, single=single)
 

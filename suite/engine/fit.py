@@ -1,16 +1,17 @@
-"""A loop over the losses of a training run: hooks, early end and progress bar."""
+"""A loop over the losses of a training run: batches, hooks, early end and progress bar."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import closing, nullcontext
 from typing import Any
 
+import torch
+
 from suite.accelerator import host_time
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.values import format_value
-from suite.engine.losses import callable_name
+from suite.engine.callables import binding_error, callable_name
 
 OnBatch = Callable[[float, float], bool | None]
 
@@ -53,15 +54,7 @@ def check_on_batch(on_batch: Any) -> None:
     """Raises InvalidRequest unless `on_batch` is None or a function of a loss and seconds."""
     if on_batch is None:
         return
-    reason = "" if callable(on_batch) else "not a function"
-    if not reason:
-        try:
-            inspect.signature(on_batch).bind(0.0, 0.0)
-        except TypeError as error:
-            reason = str(error)
-        except ValueError:  # a builtin function has no signature
-            return
-    if reason:
+    if reason := binding_error(on_batch, 0.0, 0.0) if callable(on_batch) else "not a function":
         raise InvalidRequest(
             "on_batch",
             on_batch,
@@ -69,6 +62,13 @@ def check_on_batch(on_batch: Any) -> None:
             rule="a function of the loss and the seconds of a batch, or None",
             legal="on_batch=lambda loss, seconds: print(loss)",
         )
+
+
+def check_batches(batches: Any) -> None:
+    """Raises InvalidRequest for batches that cannot be iterated."""
+    if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | torch.Tensor):
+        rule = "a list or another iterable of batches (inputs, targets)"
+        raise InvalidRequest(f"batches={format_value(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
 
 
 def _bar(total: int | None) -> Any:

@@ -14,7 +14,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Transport
 from suite.core.values import format_value
+from suite.engine.callables import binding_error
 from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
 from suite.engine.user_state import Follower
@@ -140,7 +141,7 @@ def make_modules(
     for number in numbers:
         layer = layers[number]
         if isinstance(layer, nn.Module):
-            _check_has_data(layer, number)
+            _check_tensors(layer, number, half)
             layer.to(device)
             shared = {id(parameter) for parameter in layer.parameters()} & layer_of.keys()
             floating = any(t.is_floating_point() for t in (*layer.parameters(), *layer.buffers()))
@@ -150,7 +151,7 @@ def make_modules(
         else:
             with undisturbed(), drawing(*initial(seed, number)):
                 module = _call_maker(layer, number)
-                _check_has_data(module, number)
+                _check_tensors(module, number, half)
                 module.to(device)
             for name, parameter in module.named_parameters():
                 if id(parameter) in layer_of:
@@ -160,51 +161,51 @@ def make_modules(
                         legal="modules in the list, or tied=[(layer, name, other layer, name)]",
                     )
             layer_of |= dict.fromkeys(map(id, module.parameters()), number)
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if is_lazy(tensor):
-                raise InvalidRequest(
-                    f"weight {name} of layer {number}, which has no shape yet",
-                    rule="weights have shapes before an engine is made",
-                    legal="a module that has been called with a sample, or nn.Linear in place of nn.LazyLinear",
-                )
         modules[number] = module
     return modules, copies
 
 
-def _check_has_data(module: nn.Module, number: int) -> None:
-    """Raises InvalidRequest for a module with a weight or a buffer on the device "meta"."""
+def _check_tensors(module: nn.Module, number: int, half: torch.dtype | None) -> None:
+    """Raises InvalidRequest for a weight or a buffer without shape or values, and for one that has no more than half
+    precision where the engine makes a copy in half precision."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if tensor.is_meta:
-            raise InvalidRequest(
-                f'weight {name} of layer {number}, on the device "meta"',
-                rule='weights have values before an engine is made, and a tensor on "meta" has none',
-                legal="a module that was made on the CPU or a GPU, or model.to_empty(device=...) and initial weights",
-            )
+        weight = f"weight {name} of layer {number}"
+        if is_lazy(tensor):
+            what, rule = f"{weight}, which has no shape yet", "weights have shapes before an engine is made"
+            legal = "a module that has been called with a sample, or nn.Linear in place of nn.LazyLinear"
+        elif tensor.is_meta:
+            what, rule = f'{weight}, on the device "meta"', "weights have values before an engine is made"
+            legal = "a module that was made on the CPU or a GPU, or model.to_empty(device=...) and initial weights"
+        elif half and _is_weight(tensor) and tensor.element_size() <= half.itemsize:
+            what = f'half="{_name(half)}" with a {weight} in {_name(tensor.dtype)}'
+            rule = "model= holds full-precision weights, of which the engine makes half-precision copies"
+            legal = "a model in float32; close() an earlier engine of this model first"
+        else:
+            continue
+        raise InvalidRequest(what, rule=rule, legal=legal)
+
+
+def _is_weight(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
     """The module that `function` makes."""
-    legal = "a module (nn.Tanh()), or a function that makes one (lambda: nn.Linear(8, 8))"
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a builtin, such as torch.relu, computes
-        signature = inspect.Signature([inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY)])
-    try:
-        signature.bind()
-    except TypeError as error:
+    is_builtin = inspect.isbuiltin(function)  # such as torch.relu, which computes
+    error = TypeError("a builtin function") if is_builtin else binding_error(function)
+    made: Any = error or function()
+    if not isinstance(made, nn.Module):
+        outcome = f"which makes a {type(made).__name__}" if error is None else f"called without arguments: {error}"
         raise InvalidRequest(
-            f"layer {number}, {format_value(function)}, called without arguments: {error}",
+            f"layer {number}, {format_value(function)}, {outcome}",
             rule="a function in model= takes no arguments and makes a module",
-            legal=legal,
-        ) from error
-    module = function()
-    if not isinstance(module, nn.Module):
-        raise InvalidRequest(
-            f"layer {number}, {format_value(function)}, which makes a {type(module).__name__}",
-            rule="a function in model= makes a module",
-            legal=legal,
+            legal="a module (nn.Tanh()), or a function that makes one (lambda: nn.Linear(8, 8))",
         )
-    return module
+    return made
 
 
 def copy_shared(layer: nn.Module, number: int, shared: set[int]) -> nn.Module:

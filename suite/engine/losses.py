@@ -26,6 +26,7 @@ from torch.nn import functional
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.core.values import format_value
+from suite.engine.callables import callable_name
 from suite.engine.random_state import undisturbed
 from suite.engine.structure import OutputStructure, Targets, call_on_outputs
 
@@ -304,11 +305,3 @@ def _default_reduction(loss: Any) -> Any:
     except (TypeError, ValueError):  # a builtin function has no signature
         return None
     return None if argument is None else argument.default
-
-
-def callable_name(function: Any) -> str:
-    """The name of a function, or the class name of any other object."""
-    while isinstance(function, partial):
-        function = function.func
-    is_named = isinstance(function, type) or inspect.isroutine(function)
-    return str(function.__name__ if is_named else type(function).__name__)

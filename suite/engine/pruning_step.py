@@ -66,7 +66,7 @@ def draw_mask(state: TrainState, pruning: Pruning) -> Indices | None:
         weight=full_precision_weight,
         keys=keys,
         sparsity=pruning.sparsity,
-        seed=settings.seed,
+        seed=settings.config.seed,
         total=guard.sum_over_stages,
         stage=settings.place.rank,
         stages=settings.grid.inter,
@@ -138,8 +138,8 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
             rule.check_translated("compressed states of pruned weights")
         old, settings = state.model_states, state.settings
         flat = FlatLayout(old.parameters, kept)
-        layout = make_layout(settings.memory_layout, flat, tuple(old.rule.moments), old.dtype, old.half)
-        make_offloader(layout, flat, settings.bucket_numel, old.device)
+        layout = make_layout(settings.config.memory, flat, tuple(old.rule.moments), old.dtype, old.half)
+        make_offloader(layout, flat, settings.config.bucket_numel, old.device)
     return kept
 
 

@@ -8,7 +8,6 @@ studies use it. A recorded order replays by its own list of ops and versions.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +19,9 @@ from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
-from suite.engine.arguments import EngineArguments, check_names
 from suite.engine.batch_stream import Batch
 from suite.engine.engine import Engine
+from suite.engine.engine_config import EngineConfig, check_names
 from suite.engine.layers import Layer
 from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
 from suite.engine.stage import Stage, as_value
@@ -47,40 +46,37 @@ class Replay(ThreadRanks[Engine]):
         self,
         model: nn.Module | Sequence[Layer],
         *,
-        grid: Grid | None = None,
+        grid: Grid = Grid(),  # noqa: B008 - frozen
         recorded: Sequence[Passes] | None = None,
         recompute: bool = False,
         record_trace: bool = False,
         **arguments: Any,
     ) -> None:
-        grid = grid or Grid()
         if recorded is not None and len(recorded) != grid.size:
             raise InvalidRequest(
                 f"recorded= holds passes of {len(recorded)} ranks for a grid of {grid.size} ranks",
                 rule="one list of passes per rank",
             )
 
-        def make_engine(rank_args: EngineArguments) -> Engine:
-            if recorded is not None and rank_args.world is not None:
-                passes = recorded[rank_args.world.rank]
+        def make_engine(config: EngineConfig) -> Engine:
+            if recorded is not None and config.world is not None:
+                passes = recorded[config.world.rank]
                 schedule = RecordedSchedule(passes, _homes(grid, recorded))
-                rank_args = replace(rank_args, schedule=schedule, weights=RecordedVersions(passes))
-            engine = rank_args.make(Engine)
+                config = replace(config, schedule=schedule, weights=RecordedVersions(passes))
+            engine = Engine(**vars(config))
             engine.state.record_trace = record_trace
             if recorded is None and not recompute:
                 engine.state.versions.policy = KeepEqualReads(engine.state.versions.policy)
             return engine
 
-        arguments |= {"grid": grid, "compare_batches": False}
         check_names(arguments)
         memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
         if isinstance(model, nn.Module):
             copies: nn.Module | list[Layer] = copy.deepcopy(model)
         else:
             copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
-        bound = inspect.signature(Engine).bind(copies, **arguments)
-        bound.apply_defaults()
-        super().__init__(EngineArguments.from_locals(bound.arguments), make_engine)
+        arguments |= {"grid": grid, "compare_batches": False}
+        super().__init__(EngineConfig(copies, **arguments), make_engine)
 
     @property
     def pipeline(self) -> list[Engine]:

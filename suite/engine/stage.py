@@ -21,7 +21,8 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
-from suite.engine.losses import Loss, callable_name, read_loss, unit_of
+from suite.engine.callables import callable_name
+from suite.engine.losses import Loss, read_loss, unit_of
 from suite.engine.random_state import EVALUATION, HostRandom, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
 from suite.engine.structure import OutputStructure, Targets

@@ -68,7 +68,7 @@ class StepRunner:
     def __init__(self, state: TrainState, stream: BatchStream, *, apply_update: bool = True) -> None:
         self.state, self.stream, self.apply_update = state, stream, apply_update
         self.interval = FlushInterval(
-            state.microbatches, stream.microbatches, state.settings.update_interval, state.updates
+            state.microbatches, stream.microbatches, state.settings.config.update_interval, state.updates
         )
         self.loss_scale, self.total_weight = state.loss_scale, 1.0
         self.weights: list[torch.Tensor] = []
@@ -237,8 +237,8 @@ class StepRunner:
             )
         if weight is not None and state.settings.streams and microbatches * replicas > 1:
             raise Unsupported(
-                f"a loss that returns (sum, count) with update_interval={state.settings.update_interval} on {replicas} "
-                "replicas",
+                f"a loss that returns (sum, count) with update_interval={state.settings.config.update_interval} on "
+                f"{replicas} replicas",
                 rule=f"{NO_COMMON_UPDATE}, at which counts could be added",
                 legal="update_interval=1 on one replica, or a loss that is a mean",
             )
@@ -335,7 +335,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
     A batch weighs as much as its samples; for a loss that is a pair, as much as its count. Raises InvalidRequest for no
     batches, within a stream, and for scores that do not match their names."""
     settings, agreement, slicer = state.settings, state.agreement, state.slicer
-    place, names = settings.place, ("loss", *settings.score_names)
+    place, names = settings.place, ("loss", *settings.config.score_names)
     if not state.drained:
         raise within_stream("an evaluation")
     if state.loss_check is not None:
@@ -389,7 +389,9 @@ def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
         agreement.calls.end()
     if not total_weight:
         raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
-    divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(settings.score_names)
+    divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(
+        settings.config.score_names
+    )
     return {name: total / divisor for name, total, divisor in zip(names, totals, divisors, strict=True)}
 
 

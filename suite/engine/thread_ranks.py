@@ -21,10 +21,9 @@ from torch import nn
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
-from suite.core.grid import Grid
-from suite.engine.arguments import EngineArguments, check
 from suite.engine.asynchronous import check_stream, within_stream
 from suite.engine.batch_stream import Batch
+from suite.engine.engine_config import EngineConfig
 from suite.engine.layers import Layer, copied, copy_shared
 from suite.engine.prefetch import map_tensors
 from suite.engine.process_setup import device_of
@@ -104,7 +103,7 @@ class ThreadRanks(Generic[_Engine]):
     """An engine for each rank of a grid, in this process.
 
     Args:
-        args: Arguments of the engine that the user makes.
+        config: Arguments of the engine that the user makes.
         make: Makes the engine of one rank from its arguments.
 
     Attributes:
@@ -114,30 +113,30 @@ class ThreadRanks(Generic[_Engine]):
         streaming: Whether batches stream through the ranks.
     """
 
-    def __init__(self, args: EngineArguments, make: Callable[[EngineArguments], _Engine]) -> None:
-        self.grid = args.grid or Grid()
-        if args.shard:
+    def __init__(self, config: EngineConfig, make: Callable[[EngineConfig], _Engine]) -> None:
+        self.grid = config.grid
+        if config.shard:
             raise Unsupported(
                 "shard",
                 True,
                 rule="ranks that are threads read one iterable of whole batches",
                 legal="shard=False, or ranks under mpiexec, torchrun or srun",
             )
-        parts = check(args)
-        device = device_of(parts.layers, args.device)
+        parts = config.parts()
+        device = device_of(parts.layers, config.device)
         self.hub = Hub(self.grid.size)
         self.closed = self.streaming = False
         self._followers: list[Follower] = []  # copies of the user's modules
         lists = self._lists_of_layers(parts.layers)
-        tied = args.tied
+        tied = config.tied
         if any(isinstance(layer, nn.Module) for layer in parts.layers):
-            tied = [pair for ends in find_ties(parts.layers, args.tied or ()) for pair in as_pairs(ends)]
+            tied = [pair for ends in find_ties(parts.layers, config.tied) for pair in as_pairs(ends)]
 
         def make_rank(rank: int) -> _Engine:
             own = replace(parts, layers=lists[self.grid.place(rank).replica], originals=parts.layers)
             world = LoopbackWorld(self.hub, rank, device=device)
-            policy = copy.deepcopy(args.weights)  # one with state counts the passes of its rank
-            return make(replace(args, model=own, tied=tied, weights=policy, device=None, world=world))
+            policy = copy.deepcopy(config.weights)  # one with state counts the passes of its rank
+            return make(replace(config, model=own, tied=tied, weights=policy, device=None, world=world))
 
         try:
             self.engines = self.hub.run(make_rank)

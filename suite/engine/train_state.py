@@ -24,6 +24,7 @@ from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.collective_guard import CollectiveGuard
+from suite.engine.engine_config import EngineConfig
 from suite.engine.layers import Copies, cast
 from suite.engine.losses import LossCheck
 from suite.engine.memory_tracker import MemoryTracker
@@ -32,7 +33,6 @@ from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.optim.update import Update
 from suite.engine.pruning import Pruning
 from suite.engine.stage import Stage
-from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
 from suite.engine.structure import OutputStructure
 from suite.engine.ties import Ends, TieGroup
@@ -45,43 +45,34 @@ class RunSettings:
     """Settings that stay constant over a run.
 
     Attributes:
+        config: The engine's arguments.
         rank, place: This rank, and its stages and replica in `grid`.
         split: Layers of each stage.
         ties: Ends of each tied weight.
-        microbatch: Samples per microbatch.
         half: Dtype of passes, messages and reductions in mixed precision; None in one precision.
-        update_interval: Microbatches per update of a pipeline that does not drain; None for an update per batch.
-        bucket_numel: Entries per optimizer step; None for all.
-        score_names: Names of the scores of an evaluation.
-        check_loss: Batches between two checks of the loss; 0 for none.
-        prefetch: Whether the next batch is read while one is trained on.
         entries: Names of the layers of a container or list.
         names: Names of all weights and buffers of the model; empty where functions make its layers.
         output: Structure of the model's output; None for a list of layers.
     """
 
-    grid: Grid
+    config: EngineConfig
     rank: int
     place: Place
     split: Sequence[range]
     ties: Sequence[Ends]
-    seed: int
-    microbatch: int
     half: torch.dtype | None
-    update_interval: int | None
-    bucket_numel: int | None
-    memory_layout: LayoutFactory
-    score_names: tuple[str, ...]
-    prefetch: bool = False
-    check_loss: int = 1
     entries: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
     output: OutputStructure | None = None
 
     @property
+    def grid(self) -> Grid:
+        return self.config.grid
+
+    @property
     def streams(self) -> bool:
         """Whether batches stream through a pipeline that drains only after the last of them."""
-        return self.update_interval is not None
+        return self.config.update_interval is not None
 
     @property
     def layer_count(self) -> int:
@@ -235,8 +226,8 @@ class TrainState:
         names = sorted({type(module).__name__ for module in modules if isinstance(module, _BatchNorm)})
         if names and self.settings.place.replica == 0:
             warnings.warn(
-                f"{', '.join(names)} trains on statistics of a microbatch ({self.settings.microbatch} samples), not "
-                "of the batch (docs/training.md)",
+                f"{', '.join(names)} trains on statistics of a microbatch ({self.settings.config.microbatch} samples), "
+                "not of the batch (docs/training.md)",
                 stacklevel=2,
             )
 
@@ -246,7 +237,7 @@ class TrainState:
         Args:
             batch: Number of the update, or of the batch in an evaluation.
         """
-        check, every = self.loss_check, self.settings.check_loss
+        check, every = self.loss_check, self.settings.config.check_loss
         last = self.stages[self.settings.place.stages - 1]
         last.observe = None  # one of a batch that was interrupted
         if check is not None and every and batch % every == 0:

@@ -7,7 +7,6 @@ the arguments. A check runs only after an error.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.losses import callable_name
+from suite.engine.callables import binding_error, callable_name
 from suite.engine.model_layer import ModelLayer
 from suite.engine.structure import OutputStructure, Targets, call_on_outputs
 
@@ -65,7 +64,7 @@ def call_loss(
         name = f"{argument}={callable_name(function)}"
         by_name = targets if isinstance(targets, dict) else {}
         by_position = (1 if structure is not None else len(outputs)) + len(targets) - len(by_name)
-        if isinstance(error, TypeError) and not _binds(function, by_position, by_name):
+        if isinstance(error, TypeError) and binding_error(function, *range(by_position), **by_name):
             raise InvalidRequest(
                 f"{name} fails: {error}",
                 rule=_LOSS_RULE.format(argument),
@@ -79,7 +78,7 @@ def call_loss(
 def _layer_refusal(layer: nn.Module, number: int, value: Value, error: Exception) -> InvalidRequest | None:
     """The refusal of inputs that cannot fit the layer; None if the error has another reason."""
     name = _layer_name(layer, number)
-    if isinstance(error, TypeError) and not _binds(layer, len(value), ()):
+    if isinstance(error, TypeError) and binding_error(layer, *value):
         return InvalidRequest(f"{name}, gets {len(value)} tensors: {error}", rule=_LAYER_RULE, legal=_LAYER_LEGAL)
     if type(error) not in (RuntimeError, NotImplementedError):
         return None
@@ -96,19 +95,6 @@ def _layer_refusal(layer: nn.Module, number: int, value: Value, error: Exception
                 legal=legal,
             )
     return None
-
-
-def _binds(function: Callable[..., Any], count: int, names: Iterable[str]) -> bool:
-    """Whether a function takes `count` arguments by position and the arguments `names`; True if it is not known."""
-    try:
-        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):  # a builtin function has no signature
-        return True
-    try:
-        signature.bind(*range(count), **dict.fromkeys(names))
-    except TypeError:
-        return False
-    return True
 
 
 def _devices(tensors: Iterable[torch.Tensor]) -> set[str]:

@@ -144,7 +144,7 @@ def fake_device() -> Iterator[Work]:
         for module in (world, process_setup):
             patch.setattr(module, "check_device", lambda device: None)
         for module in (update, step_runner):
-            patch.setattr(module, "check_attached", lambda states: None)  # fake tensors have no address
+            patch.setattr(module, "check_attached", lambda states, **options: None)  # fake tensors have no address
         patch.setattr(build_state, "check_half", lambda half, device: None)
         patch.setattr(torch.accelerator, "set_device_index", lambda index: None)
         patch.setattr(torch, "Event", _Event)

@@ -37,14 +37,14 @@ def fingerprint_of(state: TrainState) -> Fingerprint:
     values = {
         "layers": settings.layer_count,
         "ties": [pair for ends in settings.ties for pair in as_pairs(ends)],
-        "seed": settings.seed,
-        "microbatch": settings.microbatch,
+        "seed": settings.config.seed,
+        "microbatch": settings.config.microbatch,
         "half": str(settings.half).removeprefix("torch.") if settings.half else None,
         "clip": state.update.clip_norm,
         "optimizer": rule.fingerprint() if isinstance(rule, TorchOptimizer) else to_plain_data(rule),
         "loss_scale": to_plain_data(state.loss_scaler),
         "stream": {
-            "update_every": settings.update_interval,
+            "update_every": settings.config.update_interval,
             "stages": settings.grid.inter,
             "weights": to_plain_data(state.versions.policy),
         }

@@ -22,7 +22,7 @@ from torch.optim import lr_scheduler as schedulers
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import UpdateRule
 from suite.core.values import Json, format_value
-from suite.engine.losses import callable_name
+from suite.engine.callables import callable_name
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 from suite.engine.optim.own_weights import keep_own
