@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import islice
-from typing import Any
+from operator import attrgetter
 
 import torch
 from torch import fx, nn
@@ -15,27 +13,6 @@ from torch import fx, nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.structure import OutputStructure, flatten
-
-_WRITES = frozenset(
-    {
-        *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod),
-        *(operator.ipow, operator.iand, operator.ior, operator.ixor, operator.imatmul, operator.setitem),
-    }
-)
-
-
-class ModelMode:
-    """Mode of the model, which its layers follow. A copy of a layer follows the same model."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def __deepcopy__(self, memo: Any) -> ModelMode:
-        return self
-
-    @property
-    def training(self) -> bool:
-        return self.model.training
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +41,12 @@ class ModelPart:
     """Part of a model between two cuts.
 
     Attributes:
+        trains: Whether the model trains; a function, which a copy of a layer shares with its original.
         begins: Name of the module whose call begins the part.
         passes: Forward passes by whether the model trains.
     """
 
-    mode: ModelMode
+    trains: Callable[[], bool]
     begins: str
     passes: dict[bool, LayerPass]
 
@@ -85,19 +63,17 @@ class ModelLayer(nn.Module):
         model_part: The part. One attribute, as each is a name that no submodule of the model may have.
     """
 
-    def __init__(self, part: ModelPart, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, part: ModelPart, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
-        self.model_part, passes = part, part.passes
-        nodes = [(each.run, node) for each in passes.values() for node in each.run.graph.nodes]
-        for run, node in nodes:
-            if node.op == "call_module":
-                _attach(self, str(node.target), run.get_submodule(str(node.target)))
-        saved = part.mode.model.state_dict().keys()
-        for name in dict.fromkeys(name for each in passes.values() for name in each.direct):
+        self.model_part, passes, saved = part, part.passes.values(), model.state_dict().keys()
+        calls = [str(node.target) for each in passes for node in each.run.graph.nodes if node.op == "call_module"]
+        for name in calls:
+            _attach(self, name, model.get_submodule(name))
+        for name in dict.fromkeys(name for each in passes for name in each.direct):
             _attach(self, name, tensors[name], persistent=name in saved)
 
     def forward(self, *values: torch.Tensor) -> Value:
-        part = self.model_part.passes[self.training and self.model_part.mode.training]
+        part = self.model_part.passes[self.training and self.model_part.trains()]
         lengths = (0,) * len(part.constant)  # of tuples; 0 for a tensor
         if len(values) > len(lengths):
             *values, marker = values  # type: ignore[assignment]
@@ -109,7 +85,7 @@ class ModelLayer(nn.Module):
             tensors = [value.clone() if value.is_leaf else value for value in tensors]
         entries = iter(tensors)
         inputs = [tuple(islice(entries, length)) if length else next(entries) for length in lengths]
-        outputs = part.run(*inputs, *(reduce(getattr, name.split("."), self) for name in part.direct))
+        outputs = part.run(*inputs, *(attrgetter(name)(self) for name in part.direct))
         return self._flat(part, outputs)
 
     def _flat(self, part: LayerPass, outputs: Value) -> Value:
@@ -129,22 +105,6 @@ class ModelLayer(nn.Module):
         return (*flat, flat[0].new_empty((0, *lengths), dtype=torch.uint8)) if any(lengths) else tuple(flat)
 
 
-class FoundStructure(OutputStructure):
-    """Structure of the output of the last call of a model. A copy of its layer finds the same one."""
-
-    __slots__ = ("found",)
-    found: OutputStructure
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "found", OutputStructure(None))
-
-    def __deepcopy__(self, memo: Any) -> FoundStructure:
-        return self
-
-    def restore(self, tensors: Iterator[torch.Tensor]) -> Any:
-        return self.found.restore(tensors)
-
-
 class WholeModel(nn.Module):
     """A model as one layer: a function of the tensors of its inputs that returns those of its output.
 
@@ -153,7 +113,7 @@ class WholeModel(nn.Module):
 
     def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
         super().__init__()
-        self.names, self.structure = tuple(names), FoundStructure()
+        self.names, self.structure = tuple(names), OutputStructure(None)
         self.root = (model,)  # in a tuple, as an attribute would be one more submodule
         for kind in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
             vars(self)[kind] = vars(model)[kind]
@@ -166,7 +126,7 @@ class WholeModel(nn.Module):
             output = model(**dict(zip(self.names, values, strict=True)))
         finally:
             model.training = trains
-        object.__setattr__(self.structure, "found", flatten(output, leaves))
+        self.structure.become(flatten(output, leaves))
         return tuple(leaves)
 
 
@@ -188,18 +148,16 @@ def _attach(layer: nn.Module, path: str, value: nn.Module | torch.Tensor, *, per
 
 
 def may_write(run: fx.GraphModule) -> bool:
-    """Whether a graph has an operation in place, or a call of a module that is declared to work in place."""
-    return any(_works_in_place(run, node) for node in run.graph.nodes)
-
-
-def _works_in_place(run: fx.GraphModule, node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else node.target.__name__
-    if node.op == "call_module":
-        return any(vars(module).get("inplace", False) for module in run.get_submodule(name).modules())
-    if node.op == "call_method":
-        return name.endswith("_") and not name.endswith("__")
-    if node.op == "call_function" and node.target not in (operator.and_, operator.or_, operator.not_, operator.is_):
-        return name.endswith("_") or node.target in _WRITES or node.kwargs.get("inplace") is True
+    """Whether a graph may have an operation in place: one whose name says so, or a module that is declared so."""
+    for node in run.graph.nodes:
+        name = node.target if isinstance(node.target, str) else node.target.__name__
+        if node.op == "call_module":
+            if any(vars(module).get("inplace") for module in run.get_submodule(name).modules()):
+                return True
+        elif node.op.startswith("call_"):
+            of_operator = not isinstance(node.target, str) and node.target.__module__ == "_operator"
+            if name.endswith("_") or node.kwargs.get("inplace") or (of_operator and name.startswith(("i", "setitem"))):
+                return True
     return False
 
 

@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce, wraps
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock, get_ident
 from types import FrameType
@@ -38,12 +38,12 @@ from suite.core.errors import InvalidRequest
 from suite.engine.structure import OutputStructure, flatten
 
 _ONE_TRACE = Lock()  # torch.fx patches classes of torch for the whole process
-_SIZED = ("zeros", "ones", "empty", "rand", "randn")  # functions of torch that take sizes as separate arguments
+_SIZED = (torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn)  # they take sizes as separate arguments
 _MAKERS = frozenset(
     {
-        *(torch.zeros, torch.ones, torch.empty, torch.full, torch.eye, torch.tensor, torch.as_tensor),
+        *(*_SIZED, torch.full, torch.eye, torch.tensor, torch.as_tensor),
         *(torch.arange, torch.linspace, torch.logspace, torch.scalar_tensor, torch.tril_indices, torch.triu_indices),
-        *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal),
+        *(torch.randint, torch.randperm, torch.normal),
     }
 )
 _SIZE_METHODS = frozenset({"size", "dim", "ndimension", "numel", "nelement", "get_device", "__len__"})
@@ -135,7 +135,8 @@ class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
     def __init__(self, names: Sequence[str], opened: frozenset[str]) -> None:
-        super().__init__()
+        super().__init__(autowrap_functions=_SIZED)  # torch takes proxies of sizes in a tuple only
+        self._autowrap_search.append(torch)
         self.names, self.opened, self.thread = names, opened, get_ident()
         self.contexts = _contexts()
         self.entered = [""]
@@ -233,28 +234,6 @@ def _at(instructions: Sequence[dis.Instruction], offset: int) -> dis.Instruction
 
 
 @contextmanager
-def _sizes_as_tuples() -> Iterator[None]:
-    """Context in which torch.zeros(a, b) accepts proxies of sizes. Torch itself accepts them in a tuple only."""
-    originals = {name: vars(torch)[name] for name in _SIZED}
-
-    def accepting(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def function(*sizes: Any, **more: Any) -> Any:
-            with_proxies = len(sizes) > 1 and any(isinstance(size, fx.Proxy) for size in sizes)
-            return original(sizes, **more) if with_proxies else original(*sizes, **more)
-
-        return function
-
-    try:
-        for name, original in originals.items():
-            setattr(torch, name, accepting(original))
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(torch, name, original)
-
-
-@contextmanager
 def _restored(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
     """Context of a trace, after which the attributes of the modules `names` are as before, among them their modes.
 
@@ -277,12 +256,10 @@ def _restored(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
             vars(module).update(attributes)
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
 def hooks_of(module: nn.Module) -> list[str]:
     """Kinds of the hooks that a call of the module runs."""
-    return [kind for kind in _HOOKS if vars(module)[kind]]
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [kind for kind in kinds if vars(module)[kind]]
 
 
 def _check_hooks(model: nn.Module, opened: Iterable[str]) -> None:
@@ -329,7 +306,7 @@ def trace_model(model: nn.Module, names: Sequence[str], opened: frozenset[str]) 
 def _trace(model: nn.Module, names: Sequence[str], opened: frozenset[str]) -> ModelTrace:
     tracer, drawn = _Tracer(names, opened), _host_random()
     try:
-        with _sizes_as_tuples(), _RecordedMakers(tracer):
+        with _RecordedMakers(tracer):
             graph = tracer.trace(model)
         if tracer.branch is not None:
             raise tracer.branch
@@ -342,13 +319,11 @@ def _trace(model: nn.Module, names: Sequence[str], opened: frozenset[str]) -> Mo
             legal="torch.rand, or the draw in the forward of a submodule",
         )
     nodes = list(graph.nodes)
+    for node in nodes:
+        node.meta.pop("is_wrapped", None)  # code of such a node registers torch.zeros for every later trace, and fails
     outputs = nodes.pop().args[0]
-    tensors = {str(n.target): _member(model, str(n.target)) for n in nodes if n.op == "get_attr"}
+    tensors = {str(n.target): attrgetter(str(n.target))(model) for n in nodes if n.op == "get_attr"}
     return ModelTrace(nodes, outputs, tracer.structure, tensors, str(graph))
-
-
-def _member(model: nn.Module, name: str) -> Any:
-    return reduce(getattr, name.split("."), model)
 
 
 def _untraceable(model: nn.Module, entered: str, error: Exception) -> InvalidRequest:

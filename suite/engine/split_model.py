@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,6 @@ from suite.engine.layers import Layer
 from suite.engine.model_layer import (
     LayerPass,
     ModelLayer,
-    ModelMode,
     ModelPart,
     WholeModel,
     may_write,
@@ -137,17 +137,16 @@ def _input_names(model: nn.Module, given: Any) -> tuple[str, ...]:
             )
         return tuple(required or list(named)[:1])
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
-    if not is_list or not given or not all(isinstance(name, str) for name in given) or len({*given}) < len(given):
-        rule = "different names of arguments of the model's forward"
-        raise InvalidRequest(f"input_names={format_value(given)}", rule=rule, legal=legal)
+    valid = is_list and given and all(isinstance(name, str) for name in given) and len({*given}) == len(given)
+    missing = [name for name in required if name not in given] if valid else []
     accepts_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    for name in given:
-        if name not in named and not accepts_any:
-            raise UnknownName(f"argument of {type(model).__name__}.forward", name, named)
-    if missing := [name for name in required if name not in given]:
+    unknown = [] if accepts_any or not valid else [name for name in given if name not in named]
+    if unknown:
+        raise UnknownName(f"argument of {type(model).__name__}.forward", unknown[0], named)
+    if missing or not valid:
         raise InvalidRequest(
-            f"input_names={list(given)}, without {', '.join(missing)}",
-            rule="inputs hold all arguments of forward without a default",
+            f"input_names={format_value(given)}",
+            rule="different names of arguments of the model's forward, with all that have no default",
             legal=legal,
         )
     return tuple(given)
@@ -159,37 +158,19 @@ def _named_points(model: nn.Module, split_points: Any) -> list[str]:
     if not is_list or not split_points or not all(isinstance(point, str) and point for point in split_points):
         rule = "a list of names of submodules, or of patterns that match such names"
         raise InvalidRequest(f"split_points={format_value(split_points)}", rule=rule, legal=_LEGAL_POINTS)
-    once = list(dict.fromkeys(split_points))
-    if repeated := [point for point in once if split_points.count(point) > 1]:
-        raise InvalidRequest(
-            f"split_points={list(split_points)}: {repeated[0]!r} stands there twice",
-            rule="each split point begins one layer",
-            legal=f"split_points={once}",
-        )
-    modules = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
-    points: dict[str, None] = {}
+    names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
+    points: list[str] = []
     for point in split_points:
-        matches = [name for name in modules if _matches(name, point)]
+        matches = [name for name in names if _matches(name, point)]
         if not matches:
-            raise UnknownName("split point", point, modules)
-        points |= dict.fromkeys(matches)
-    first_name: dict[int, str] = {}
-    for point in points:
-        if outer := next((other for other in points if point.startswith(f"{other}.")), None):
-            raise InvalidRequest(
-                f"split_points={list(points)}: {point!r} lies inside {outer!r}",
-                rule="a split point holds no other split point",
-                legal=f"split_points={[name for name in points if name != outer]}",
-            )
-        if (other := first_name.setdefault(id(modules[point]), point)) != point:
-            raise _called_twice(points, f"{other!r} and {point!r} are one module, which")
-    return list(points)
+            raise UnknownName("split point", point, names)
+        points += matches
+    return list(dict.fromkeys(points))
 
 
 def _matches(name: str, pattern: str) -> bool:
     """Whether a pattern matches a name, part by part between the dots."""
-    parts, patterns = name.split("."), pattern.split(".")
-    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+    return fnmatchcase(name, pattern) and name.count(".") == pattern.count(".")
 
 
 # -- trace -----------------------------------------------------------------------------------------------------------
@@ -200,20 +181,19 @@ def _trace(model: nn.Module, names: Sequence[str], points: Sequence[str]) -> _Tr
     traces = trace_model(model, names, _opened(points))
     for trace in traces.values():
         calls = [str(node.target) for node in trace.nodes if node.op == "call_module" and node.target in points]
-        if unused := [point for point in points if point not in calls]:
-            raise InvalidRequest(
-                f"split_points={list(points)}: the forward never calls {unused[0]!r}",
-                rule="the forward calls each split point once",
-                legal=f"split_points={[point for point in points if point in calls] or _LEGAL_POINTS}",
-            )
+        if calls == list(points):
+            continue
+        legal = f"split_points={list(dict.fromkeys(calls))}" if calls else _LEGAL_POINTS
         if repeated := [point for point, count in Counter(calls).items() if count > 1]:
-            raise _called_twice(points, f"{repeated[0]!r}")
-        if calls != list(points):
-            raise InvalidRequest(
-                f"split_points={list(points)}: the forward calls them in another order",
-                rule="split points stand in the order in which the forward calls them",
-                legal=f"split_points={calls}",
-            )
+            what = f"{repeated[0]!r} runs more than once"
+            legal = "a module for each call, or a split point that holds all calls"
+        elif unused := [point for point in points if point not in calls]:
+            holds = any(other.startswith(f"{unused[0]}.") for other in points)
+            what = f"{unused[0]!r} {'holds another one' if holds else 'is never called'}"
+        else:
+            what = "the forward calls them in another order"
+        rule = "the forward calls each split point once, in their order, as a layer has one place in the pipeline"
+        raise InvalidRequest(f"split_points={list(points)}: {what}", rule=rule, legal=legal)
     return traces
 
 
@@ -221,14 +201,6 @@ def _opened(points: Sequence[str]) -> frozenset[str]:
     """Names of the modules that hold a split point; the model's is empty."""
     parts = [point.split(".") for point in points]
     return frozenset(".".join(part[:count]) for part in parts for count in range(len(part)))
-
-
-def _called_twice(points: Sequence[str] | Mapping[str, None], subject: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"split_points={list(points)}: {subject} runs more than once",
-        rule="the forward calls each split point once, as a layer has one place in the pipeline",
-        legal="a module for each call, or a split point that holds all calls",
-    )
 
 
 def _find_blocks(model: nn.Module, names: Sequence[str]) -> tuple[list[str], _Traces]:
@@ -259,27 +231,17 @@ def _find_blocks(model: nn.Module, names: Sequence[str]) -> tuple[list[str], _Tr
 
 def _cut(model: nn.Module, points: Sequence[str], traces: _Traces) -> list[ModelLayer]:
     """The layers. What runs before the first split point is a layer of its own if it uses a module or a weight."""
-    mode = ModelMode(model)
-    passes: dict[bool, list[LayerPass]] = {}
-    has_head = any(
-        node.op in ("call_module", "get_attr") for trace in traces.values() for node in _before(trace, points[0])
-    )
+    before = [node for trace in traces.values() for node in takewhile(lambda n: n.target != points[0], trace.nodes)]
+    has_head = any(node.op in ("call_module", "get_attr") for node in before)
     begins = ["the inputs", *points] if has_head else list(points)
-    for training, trace in traces.items():
-        same = trace is traces[True] and not training
-        passes[training] = passes[True] if same else list(_parts(model, trace, begins))
+    different = {id(trace): trace for trace in traces.values()}
+    parts = {key: list(_parts(model, trace, begins)) for key, trace in different.items()}
     tensors = {**traces[False].tensors, **traces[True].tensors}
-    return [
-        ModelLayer(ModelPart(mode, begin, {training: parts[number] for training, parts in passes.items()}), tensors)
-        for number, begin in enumerate(begins)
-    ]
-
-
-def _before(trace: ModelTrace, point: str) -> Iterator[fx.Node]:
-    for node in trace.nodes:
-        if node.target == point:
-            return
-        yield node
+    layers = []
+    for number, begin in enumerate(begins):
+        passes = {training: parts[id(trace)][number] for training, trace in traces.items()}
+        layers.append(ModelLayer(ModelPart(lambda: model.training, begin, passes), model, tensors))
+    return layers
 
 
 def _parts(model: nn.Module, trace: ModelTrace, begins: Sequence[str]) -> Iterator[LayerPass]:

@@ -17,9 +17,9 @@ from suite.core.protocols import Value
 Targets = Value | dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutputStructure:
-    """Structure of one value.
+    """Structure of one value. Copies of a layer share it.
 
     Attributes:
         kind: Type of the value; None for a constant, torch.Tensor for a tensor.
@@ -32,6 +32,13 @@ class OutputStructure:
     keys: tuple[Any, ...] = ()
     parts: tuple[OutputStructure, ...] = ()
     constant: Any = None
+
+    def __deepcopy__(self, memo: Any) -> OutputStructure:
+        return self
+
+    def become(self, other: OutputStructure) -> None:
+        """Take over the structure of another value."""
+        self.kind, self.keys, self.parts, self.constant = other.kind, other.keys, other.parts, other.constant
 
     def restore(self, tensors: Iterator[torch.Tensor]) -> Any:
         """The value with the next of `tensors` in place of each tensor."""
