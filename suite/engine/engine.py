@@ -27,7 +27,7 @@ from suite.engine import asynchronous, gather, optimizer_states
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
-from suite.engine.checkpoint import restore, save, storage
+from suite.engine.checkpoint import files, model_files, restore, save
 from suite.engine.engine_config import EngineConfig, takes
 from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
 from suite.engine.memory_tracker import MemoryTracker
@@ -222,27 +222,27 @@ class Engine:
 
     @on_every_rank
     def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
-        """Write the weights of the whole model in the safetensors format: see engine.gather.save_model."""
+        """Write the weights of the whole model in the safetensors format: see engine.checkpoint.model_files."""
         with self.state.agreement.call("weights"):
-            return gather.save_model(self.state, Path(folder), sharded=sharded)
+            return model_files.save_model(self.state, Path(folder), sharded=sharded)
 
     @on_every_rank
     def load_model(self, path: str | Path) -> None:
-        """Load weights that save_model, torch.save or Hugging Face has written: see engine.gather.load_model."""
+        """Load weights that save_model, torch.save or Hugging Face has written: see engine.checkpoint.model_files."""
         with self.state.agreement.call("weights"):
-            gather.load_model(self.state, Path(path))
+            model_files.load_model(self.state, Path(path))
 
     @on_every_rank
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """Write the checkpoint `folder`/step-000042 (42 updates): see engine.checkpoint.save."""
         with self.state.agreement.call("saving"):
-            return save.save(self.state, storage.folder_of(folder), keep=keep, extra=extra)
+            return save.save(self.state, files.folder_of(folder), keep=keep, extra=extra)
 
     @on_every_rank
     def load(self, path: str | Path) -> restore.Loaded:
         """Resume from a checkpoint, or from the newest complete one of a folder: see engine.checkpoint.restore."""
         with self.state.agreement.call("loading"):
-            return restore.load(self.state, storage.folder_of(path))
+            return restore.load(self.state, files.folder_of(path))
 
     def __enter__(self) -> Self:
         return self

@@ -7,29 +7,26 @@ with zeros at pruned entries.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import torch
 from torch import nn
 
 from suite.comm.p2p.polling import complete
-from suite.core.errors import InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
-from suite.core.protocols import Value
+from suite.core.protocols import Handle, Value
 from suite.engine.batch_source import BatchSource
-from suite.engine.checkpoint.save import check_drained, safetensors
 from suite.engine.states.compress import mask
 from suite.engine.step_runner import run_on_rank
 from suite.engine.train_state import TrainState
 from suite.engine.worker import run_to_end
 
 Tensors = dict[str, torch.Tensor]
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"  # of a sharded file, in the form of Hugging Face
 
 
 def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
@@ -49,66 +46,74 @@ def layer_tensors(state: TrainState, number: int, layer: nn.Module) -> Tensors:
     return tensors
 
 
-def rank_state_dict(state: TrainState) -> Tensors:
-    """Weights and buffers of this rank's layers, on the host."""
-    return {
-        name: tensor.to("cpu", copy=True)
-        for number, layer in state.numbered_layers()
-        for name, tensor in layer_tensors(state, number, layer).items()
-    }
+def rank_tensors(state: TrainState) -> Tensors:
+    """Live weights and buffers of this rank's layers, and of the first stage also those that no layer uses."""
+    tensors: Tensors = {}
+    for number, layer in state.numbered_layers():
+        tensors |= layer_tensors(state, number, layer)
+    return tensors | (dict(state.unused) if state.settings.place.rank == 0 else {})
 
 
 def state_dict(state: TrainState) -> Tensors:
-    """Weights and buffers of the whole model on rank 0, on the host; empty on other ranks. Every rank calls it.
-
-    One layer at a time passes through the other ranks."""
-    check_drained(state, "state_dict()")
-    settings, group = state.settings, state.agreement.group
-    rest = {name: tensor.to("cpu", copy=True) for name, tensor in state.unused.items()}
-    if group is None:
-        return rank_state_dict(state) | rest
-    layers, whole = dict(state.numbered_layers()), Tensors()
+    """Weights and buffers of the whole model on rank 0, on the host; empty on other ranks. Every rank calls it."""
+    state.check_drained("state_dict()")
+    settings, layers, whole = state.settings, dict(state.numbered_layers()), Tensors()
     for stage, numbers in enumerate(settings.split):
+        root = settings.grid.pipeline(0)[settings.place.rank_of(stage)]
         for number in numbers:
-            root = settings.grid.pipeline(0)[settings.place.rank_of(stage)]
             mine = layer_tensors(state, number, layers[number]) if settings.rank == root else None
-            tensors = broadcast_tensors(state, root, mine)
-            if settings.rank == 0:
-                whole |= tensors
-    return whole | rest if settings.rank == 0 else whole
+            whole |= collect(state, root, mine)
+    return whole | _on_host(state.unused) if settings.rank == 0 else whole
 
 
-def broadcast_tensors(state: TrainState, root: int, tensors: Mapping[str, torch.Tensor] | None) -> Tensors:
-    """The tensors that rank `root` passes, on the host of every rank. Other ranks pass None."""
-    group, device = state.agreement.group, state.comm.world.device
-    assert group is not None
-    heads = None if tensors is None else {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
-    head = b"" if heads is None else json.dumps(heads).encode()
-    length = torch.tensor([len(head)], dtype=torch.int64, device=device)
-    complete(group.broadcast(length, root), state.comm.transport)
-    buffer = torch.frombuffer(bytearray(head or bytes(int(length))), dtype=torch.uint8).to(device)
-    complete(group.broadcast(buffer, root), state.comm.transport)
-    received = Tensors()
-    for name, (dtype, *shape) in json.loads(bytes(buffer.cpu().numpy())).items():
-        kind = getattr(torch, dtype.removeprefix("torch."))
-        mine = torch.empty(shape, dtype=kind, device=device) if tensors is None else tensors[name].to(device)
-        payload = mine.detach().contiguous().clone().view(-1).view(torch.uint8)
-        if payload.numel():
-            complete(group.broadcast(payload, root), state.comm.transport)
-        received[name] = payload.view(kind).view(shape).cpu()
+def collect(state: TrainState, root: int, tensors: Mapping[str, torch.Tensor] | None) -> Tensors:
+    """The tensors that rank `root` passes, on the host of rank 0. Other ranks receive nothing."""
+    group, rank = state.agreement.group, state.settings.rank
+    if rank == root == 0:
+        return _on_host(tensors or {})
+    if rank == root:
+        assert group is not None
+        _transfer(state, tensors, lambda tensor: group.pairwise([(0, tensor)], []))
+    elif rank == 0:
+        assert group is not None
+        return _transfer(state, None, lambda tensor: group.pairwise([], [(root, tensor)]))
+    return {}
+
+
+def _on_host(tensors: Mapping[str, torch.Tensor]) -> Tensors:
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _transfer(
+    state: TrainState, tensors: Mapping[str, torch.Tensor] | None, begin: Callable[[torch.Tensor], Handle]
+) -> Tensors:
+    """The tensors that one rank passes, on the host of every rank that takes part. `begin` begins each transfer."""
+    device, transport, file = state.comm.world.device, state.comm.transport, BytesIO()
+    if tensors is not None:
+        torch.save(_on_host(tensors), file)
+    length = torch.tensor([len(file.getbuffer())], device=device)
+    complete(begin(length), transport)
+    content = torch.frombuffer(bytearray(file.getvalue() or bytes(int(length))), dtype=torch.uint8).to(device)
+    complete(begin(content), transport)
+    received: Tensors = torch.load(BytesIO(content.cpu().numpy().tobytes()), weights_only=True)
     return received
 
 
-@torch.no_grad()
 def load_state_dict(state: TrainState, weights: Mapping[str, torch.Tensor]) -> None:
     """Copy the weights and buffers of the whole model into this rank's layers. Every rank calls it with its own part at
     least. Moments and counters stay.
 
     Raises InvalidRequest on all ranks, before anything changes, for a missing or unknown name and for another shape."""
     with state.comm.guard.all_or_none("a state dict is loaded"):
-        check_drained(state, "load_state_dict()")
+        state.check_drained("load_state_dict()")
         _check_tensors(weights)
-        pairs = _pairs(state, weights)
+        pairs = pairs_of(state, weights)
+    copy_pairs(state, pairs)
+
+
+@torch.no_grad()
+def copy_pairs(state: TrainState, pairs: Iterable[tuple[torch.Tensor, ...]]) -> None:
+    """Copy the saved tensors of `pairs_of`."""
     states = state.model_states
     trained = {id(parameter): parameter for parameter in states.parameters}
     for target, original, saved in pairs:
@@ -136,7 +141,17 @@ def _check_tensors(weights: Any) -> None:
         raise InvalidRequest(what, rule=rule, legal="load_state_dict(model.state_dict()), or load_model(path)")
 
 
-def names_of_weight(state: TrainState, number: int, layer: nn.Module, name: str) -> list[str]:
+def names_of_rank(state: TrainState) -> set[str]:
+    """Names in the whole model of the weights and buffers of this rank's layers."""
+    return {
+        whole
+        for number, layer in state.numbered_layers()
+        for name in layer.state_dict()
+        for whole in _names_of_weight(state, number, layer, name)
+    } | state.unused.keys()
+
+
+def _names_of_weight(state: TrainState, number: int, layer: nn.Module, name: str) -> list[str]:
     """Names of a weight or buffer in the whole model, its own first. A tied weight has several, of which a file of
     Hugging Face holds one."""
     settings = state.settings
@@ -146,8 +161,10 @@ def names_of_weight(state: TrainState, number: int, layer: nn.Module, name: str)
     return list(dict.fromkeys(settings.name_of(*end) for end in [(number, name), *((number, o) for o in same), *ends]))
 
 
-def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
-    """Each tensor of this rank, the user's own that it copies, and the saved one of its name."""
+def pairs_of(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    """Each tensor of this rank, the user's own that it copies, and the saved one of its name.
+
+    Raises InvalidRequest for a missing or unknown name and for another shape."""
     pairs: list[tuple[torch.Tensor, ...]] = []
     settings = state.settings
     originals = {id(copied): original for original, copied in state.copies.layers}
@@ -155,7 +172,7 @@ def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple
         full = originals.get(id(layer), layer).state_dict()
         for name, tensor in layer.state_dict(keep_vars=True).items():
             whole = settings.name_of(number, name)
-            names = (each for each in names_of_weight(state, number, layer, name) if each in weights)
+            names = (each for each in _names_of_weight(state, number, layer, name) if each in weights)
             found = [weights[each] for each in names]
             if any(each.shape != found[0].shape or not torch.equal(each, found[0]) for each in found[1:]):
                 raise InvalidRequest(
@@ -185,111 +202,6 @@ def _pairs(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tuple
     return pairs
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
-def save_model(state: TrainState, folder: Path, *, sharded: bool) -> Path:
-    """Write the weights of the whole model to `folder` in the safetensors format. Every rank calls it.
-
-    Args:
-        sharded: Whether each rank of the first replica writes its own file, which the folder must be shared for.
-            Otherwise rank 0 gathers the model, and writes one file.
-
-    Returns:
-        The file, or the index of a sharded one.
-    """
-    place, settings = state.settings.place, state.settings
-    guard = state.comm.guard
-    if not sharded:
-        whole = state_dict(state)
-        with guard.all_or_none(f"{folder / WEIGHTS} is written"):
-            if settings.rank == 0:
-                _write(folder / WEIGHTS, whole)
-        return folder / WEIGHTS
-    check_drained(state, "save_model()")
-    mine = rank_state_dict(state) if place.replica == 0 else {}
-    file = f"model-{place.rank + 1:05d}-of-{place.ranks:05d}.safetensors"
-    with guard.all_or_none(f"{folder / file} is written"):
-        if place.replica == 0:
-            _write(folder / file, mine)
-    with guard.all_or_none(f"{folder / INDEX} is written"):
-        if settings.rank == 0:
-            _write_index(folder, place.ranks)
-    return folder / INDEX
-
-
-def _write(path: Path, tensors: Tensors) -> None:
-    """Write tensors on the host, which share no memory, to a file in a folder that may not exist."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    safetensors().save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-
-
-def _write_index(folder: Path, files: int) -> None:
-    """Write which file holds each name."""
-    from safetensors import safe_open
-
-    weight_map, total = dict[str, str](), 0
-    for number in range(files):
-        file = f"model-{number + 1:05d}-of-{files:05d}.safetensors"
-        with safe_open(folder / file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - not a mapping
-                weight_map[name] = file
-        total += (folder / file).stat().st_size
-    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (folder / INDEX).write_text(json.dumps(index, indent=1))
-
-
-def load_model(state: TrainState, path: Path) -> None:
-    """Load the weights of the whole model from a file or a folder of `save_model` or of Hugging Face, or from a file
-    of torch.save. Every rank calls it, and reads its own tensors only.
-
-    Raises InvalidRequest on all ranks for a file that is missing or holds another model."""
-    with state.comm.guard.all_or_none(f"{path} is loaded"):
-        wanted = {
-            whole
-            for number, layer in state.numbered_layers()
-            for name in layer.state_dict()
-            for whole in names_of_weight(state, number, layer, name)
-        }
-        try:
-            weights = _read(path, wanted)
-        except (SuiteError, OSError, ImportError):
-            raise
-        except Exception as error:  # a damaged file may raise any class
-            raise InvalidRequest(
-                f"{path}, which holds no state dict that can be read",
-                rule="a file in the safetensors format, or a state dict that torch.save has written",
-                legal="torch.save(model.state_dict(), path)",
-            ) from error
-    load_state_dict(state, weights)
-
-
-def _read(path: Path, wanted: set[str]) -> Tensors:
-    from safetensors import safe_open
-
-    if path.is_dir():
-        path = next((path / name for name in (INDEX, WEIGHTS) if (path / name).exists()), path / WEIGHTS)
-    if not path.exists():
-        raise InvalidRequest(
-            f"no file {path}", rule="the weights of a model", legal=f"a folder with {WEIGHTS} or {INDEX}"
-        )
-    if path.name.endswith(".index.json"):
-        weight_map = json.loads(path.read_text())["weight_map"]
-        files = sorted({path.parent / weight_map[name] for name in wanted if name in weight_map})
-    elif path.suffix == ".safetensors":
-        files = [path]
-    else:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(loaded, Mapping):
-            raise TypeError(f"it holds a {type(loaded).__name__}")
-        return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, torch.Tensor)}
-    tensors = Tensors()
-    for file in files:
-        with safe_open(file, framework="pt") as opened:
-            tensors |= {name: opened.get_tensor(name) for name in opened.keys() if name in wanted}  # noqa: SIM118
-    return tensors
-
-
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
@@ -306,7 +218,7 @@ def predict(state: TrainState, inputs: Any) -> Any:
     Raises:
         InvalidRequest: Within a stream, and for outputs without samples in the first dimension.
     """
-    check_drained(state, "predict()")
+    state.check_drained("predict()")
     source = BatchSource([(inputs, ())], single=True)
     tensors, _ = state.slicer.split(state.agreement.next(source, "prediction"))
     state.agreement.settle()
@@ -349,15 +261,15 @@ def _check_rows(output: Value, rows: int) -> None:
 
 def _of_all_replicas(state: TrainState, outputs: Mapping[int, Value]) -> dict[int, Value]:
     """Outputs of all chunks of the batch, which the last stages of the replicas hold, on the host."""
-    settings = state.settings
-    if state.agreement.group is None:
+    settings, group = state.settings, state.agreement.group
+    if group is None:
         return {number: tuple(tensor.cpu() for tensor in value) for number, value in outputs.items()}
     chunks: dict[int, Value] = {}
     for replica in range(settings.grid.data):
         pipeline = settings.grid.pipeline(settings.grid.rank(data=replica, inter=0))
         root = pipeline[settings.place.rank_of(settings.place.stages - 1)]
         mine = {f"{number} {part}": t for number, value in outputs.items() for part, t in enumerate(value)}
-        received = broadcast_tensors(state, root, mine if settings.rank == root else None)
+        received = _transfer(state, mine if settings.rank == root else None, partial(group.broadcast, root=root))
         for name, tensor in received.items():
             number = int(name.partition(" ")[0])
             chunks[number] = (*chunks.get(number, ()), tensor)

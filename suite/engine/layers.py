@@ -104,13 +104,6 @@ class Copies:
             for name, buffer in original.named_buffers():
                 _write(buffer, copied_buffers.get(name, buffer))
 
-    @torch.no_grad()
-    def write_frozen(self) -> None:
-        """Write frozen weights that a load has changed to the originals."""
-        for original, leaf in self.weights:
-            if not leaf.requires_grad:
-                _write(original.data, leaf.data)
-
 
 def _write(original: torch.Tensor, changed: torch.Tensor) -> None:
     """Write `changed` to `original`, which keeps its full precision wherever it rounds to `changed`."""

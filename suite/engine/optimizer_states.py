@@ -15,8 +15,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import UpdateRule
-from suite.engine.checkpoint.save import check_drained
-from suite.engine.gather import Tensors, broadcast_tensors
+from suite.engine.gather import Tensors, collect
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop
 from suite.engine.optim.torch_optimizer import STATE_NAMES, TorchOptimizer, TrainedWeights
@@ -51,19 +50,17 @@ def optimizer_state_dict(state: TrainState) -> OptimizerStateDict:
     """The state dict of the optimizer on rank 0, on the host; empty on other ranks. Every rank calls it.
 
     Pruned entries of moments are zeros."""
-    check_drained(state, "optimizer_state_dict()")
+    state.check_drained("optimizer_state_dict()")
     plain, order = _whole(state)
     states: dict[str, Tensors] = {}
-    settings, group = state.settings, state.agreement.group
-    layers = dict(state.numbered_layers())
+    settings, layers = state.settings, dict(state.numbered_layers())
     for stage, numbers in enumerate(settings.split):
         root = settings.grid.pipeline(0)[settings.place.rank_of(stage)]
         for number in numbers:
             mine = _of_layer(state, plain, number, layers[number]) if settings.rank == root else None
-            tensors = mine if group is None else broadcast_tensors(state, root, mine)
-            for key, tensor in (tensors or {}).items():
+            for key, tensor in collect(state, root, mine).items():
                 name, _, kind = key.partition(_SEPARATOR)
-                states.setdefault(name, {})[kind] = tensor.to("cpu", copy=True)
+                states.setdefault(name, {})[kind] = tensor
     if settings.rank:
         return {}
     groups = plain.state_dict()["param_groups"]
@@ -83,7 +80,7 @@ def load_optimizer_state_dict(state: TrainState, saved: OptimizerStateDict) -> N
     Raises InvalidRequest on all ranks, before anything changes, for another number of weights or groups, for a state of
     another shape, and for weights with different numbers of steps."""
     with state.comm.guard.all_or_none("a state dict of the optimizer is loaded"):
-        check_drained(state, "load_optimizer_state_dict()")
+        state.check_drained("load_optimizer_state_dict()")
         plain, order = _whole(state)
         _check_groups(plain, saved)
         by_name = {order[int(place)]: states for place, states in saved["state"].items()}

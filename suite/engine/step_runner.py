@@ -18,7 +18,7 @@ from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.asynchronous import NO_COMMON_UPDATE, within_stream
+from suite.engine.asynchronous import NO_COMMON_UPDATE
 from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import BatchStream
 from suite.engine.layers import share_buffers
@@ -336,8 +336,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
     batches, within a stream, and for scores that do not match their names."""
     settings, agreement, slicer = state.settings, state.agreement, state.slicer
     place, names = settings.place, ("loss", *settings.config.score_names)
-    if not state.drained:
-        raise within_stream("an evaluation")
+    state.check_drained("an evaluation")
     if state.loss_check is not None:
         state.loss_check.begin()
     totals, total_weight, total_count, first_batch_size, evaluated = [0.0] * len(names), 0.0, 0.0, 0, 0

@@ -20,6 +20,7 @@ from suite.core.grid import Grid
 from suite.core.op import Place
 from suite.core.protocols import Group, Transport, Value, World
 from suite.core.trace import Trace
+from suite.engine.asynchronous import within_stream
 from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
@@ -258,6 +259,11 @@ class TrainState:
         if isinstance(rule := self.update.rule, TorchOptimizer):
             rule.attach(states.flat)
         self.versions.attach(states, self.update.rule)
+
+    def check_drained(self, call: str) -> None:
+        """Raises InvalidRequest within a batch, and after an interrupted one."""
+        if not self.drained:
+            raise within_stream(call)
 
     def numbered_layers(self) -> Iterator[tuple[int, nn.Module]]:
         """Layers of this rank with their numbers in the whole model."""

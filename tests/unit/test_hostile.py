@@ -18,7 +18,7 @@ import pytest
 
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.engine.checkpoint import storage
+from suite.engine.checkpoint.save import STATE
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.gnn.plan import ExchangePlan
@@ -94,46 +94,31 @@ def saved(tmp_path: Path) -> Path:
     return engine().save(tmp_path / "checkpoints")
 
 
-def signed(step: Path, body: Any) -> None:
-    """A manifest that has its own digest, whatever it says."""
-    digest = storage.digest(json.dumps(body, sort_keys=True).encode())
-    (step / storage.MANIFEST).write_text(json.dumps({"sha256": digest, "body": body}))
+def test_pipe_in_a_checkpoint_is_refused(saved: Path) -> None:
+    """To open one would wait for its writer."""
+    for path in list(saved.iterdir()):
+        path.unlink()
+        os.mkfifo(path)
+        with refused(InvalidRequest, subject="is missing", key=""):
+            engine().load(saved)
 
 
-def test_checkpoint_file_outside_its_folder_is_damage(saved: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    layer = next(saved.glob("layer-*"))
-    layer.rename(outside)
-    layer.symlink_to(outside)
-    with refused(InvalidRequest, subject=f"{layer.name} is a link"):
-        engine().load(saved.parent)
-    layer.unlink()
-    os.mkfifo(layer)
-    with refused(InvalidRequest, subject="not a regular file"):
-        engine().load(saved)
-    layer.unlink()
-    layer.write_bytes(outside.read_bytes() + b"more")
-    with refused(InvalidRequest, subject="27640"):
-        engine().load(saved)
-
-
-SPOILT: tuple[dict[str, Any], ...] = (  # entries of a manifest
-    {"files": {}},
-    {"files": {"layer-00001.safetensors": "../../etc/passwd"}},
-    {"files": {"layer-00001.safetensors": {"bytes": 1, "sha256": 3}}},
-    {"layers": []},
-    {"replicas": "many", "split": None},
+SPOILT: tuple[dict[str, Any], ...] = (  # entries of state.json
+    {"ranks": []},
+    {"ranks": ["../../etc"] * 3},
+    {"replicas": "many", "inter": None},
     {"microbatches": None},
-    {"extra": {}},
+    {"run": 3},
+    {"more": 1},
 )
 
 
-def test_manifest_of_another_form_is_refused(saved: Path) -> None:
-    right, other = storage.manifest(saved), engine()
+def test_state_of_another_form_is_refused(saved: Path) -> None:
+    right, other = json.loads((saved / STATE).read_text()), engine()
     before = [parameter.detach().clone() for parameter in other.state.model_states.parameters]
     for body in ({}, [], 3, *({**right, **spoilt} for spoilt in SPOILT)):
-        signed(saved, body)
-        with pytest.raises(SuiteError):
+        (saved / STATE).write_text(json.dumps(body))
+        with refused(InvalidRequest, subject=saved.name):
             other.load(saved.parent)
     assert all(bool((a == b).all()) for a, b in zip(before, other.state.model_states.parameters, strict=True))
 

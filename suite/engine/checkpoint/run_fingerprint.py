@@ -9,72 +9,50 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
-from suite.core.values import leaves
-from suite.engine.checkpoint.storage import Fingerprint
+from suite.core.values import Json, leaves
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.ties import as_pairs
 from suite.engine.train_state import TrainState
 
 RULE = "a checkpoint resumes a run with the settings that it was saved with"
-_ARGUMENTS = {  # argument of Engine for a key of the fingerprint, where their names differ
-    "clip": "clip_norm",
-    "loss_scale": "loss_scaler",
-    "ties": "tied",
-    "stream": "update_interval",
-    "update_every": "update_interval",
-}
 
 
-def fingerprint_of(state: TrainState) -> Fingerprint:
-    """The fingerprint as plain data, which a round trip through JSON does not change."""
+def fingerprint_of(state: TrainState) -> Mapping[str, Json]:
+    """The fingerprint as plain data by arguments of Engine, which a round trip through JSON does not change."""
     settings, rule = state.settings, state.update.rule
+    streams = settings.streams
     values = {
         "layers": settings.layer_count,
-        "ties": [pair for ends in settings.ties for pair in as_pairs(ends)],
+        "tied": [pair for ends in settings.ties for pair in as_pairs(ends)],
         "seed": settings.config.seed,
         "microbatch": settings.config.microbatch,
         "half": str(settings.half).removeprefix("torch.") if settings.half else None,
-        "clip": state.update.clip_norm,
+        "clip_norm": state.update.clip_norm,
         "optimizer": rule.fingerprint() if isinstance(rule, TorchOptimizer) else to_plain_data(rule),
-        "loss_scale": to_plain_data(state.loss_scaler),
-        "stream": {
-            "update_every": settings.config.update_interval,
-            "stages": settings.grid.inter,
-            "weights": to_plain_data(state.versions.policy),
-        }
-        if settings.streams
-        else None,
+        "loss_scaler": to_plain_data(state.loss_scaler),
+        "update_interval": settings.config.update_interval,
+        "stages": settings.grid.inter if streams else None,
+        "weights": to_plain_data(state.versions.policy) if streams else None,
     }
-    fingerprint: Fingerprint = json.loads(json.dumps(values))
+    fingerprint: Mapping[str, Json] = json.loads(json.dumps(values))
     return fingerprint
 
 
-def check_equal(name: str, saved: Fingerprint, current: Fingerprint) -> None:
+def check_equal(name: str, saved: Mapping[str, Json], current: Mapping[str, Json]) -> None:
     """Raises InvalidRequest for the first setting in which checkpoint `name` differs from the current run."""
     saved_values, current_values = dict(leaves(saved)), dict(leaves(current))
     for key in dict.fromkeys((*saved_values, *current_values)):
         if saved_values.get(key) != current_values.get(key):
-            argument = _argument_name(key)
+            setting = f"{key}={saved_values.get(key)}"
             raise InvalidRequest(
-                f"{name} has {argument}={saved_values.get(key)}, this engine has {argument}={current_values.get(key)}",
-                rule=RULE,
-                legal=f"{argument}={saved_values.get(key)}",
+                f"{name} has {setting}, this engine has {key}={current_values.get(key)}", rule=RULE, legal=setting
             )
-
-
-def _argument_name(key: str) -> str:
-    """The argument of Engine that a dotted key of the fingerprint records."""
-    first, _, rest = key.partition(".")
-    if first == "stream" and rest:
-        first, _, rest = rest.partition(".")
-    first = _ARGUMENTS.get(first, first)
-    return f"{first}.{rest}" if rest else first
 
 
 def to_plain_data(value: Any) -> Any:

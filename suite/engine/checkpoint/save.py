@@ -1,15 +1,20 @@
 """Save a checkpoint between batches, while no microbatch is in flight; `checkpoint.restore` loads it.
 
-A checkpoint holds full-precision weights and moments by the layer's number in the whole model and the weight's name, so
-a run with another split finds what it needs. It also holds frozen weights, buffers, torch's default generators of every
-rank, the loss scale and counters. Half-precision copies follow from the full weights when those are loaded. A pruned
-weight is saved as its kept entries and their indices.
+A checkpoint is a folder with the following files, which all ranks share.
+
+    model-00001-of-00002.safetensors      weights and buffers of a pipeline rank, as `save_model` writes them
+    model.safetensors.index.json          file of each of them, in the form of Hugging Face
+    training-00000-00001.safetensors      the other tensors of a pipeline rank and replica, as `LAYER/moment_1/NAME`
+    state.json                            fingerprint of the run, counters, loss scale: the last file
+
+Layers are numbered in the whole model, so a run with another split finds what it needs. The training file of the first
+replica holds moments, and the indices of kept entries of pruned weights. That of every replica holds buffers, torch's
+default generators and a search for a mask. Half-precision copies follow from the full weights.
 
 The position in the run is the number of microbatches over all replicas: with the seed it determines all random numbers
 of layers, and the data, on any grid.
 
-Replica 0 writes a file per layer, and each rank one file of its own, so all ranks must share the folder. If one rank
-fails to write or read its part, all ranks raise. Files are in the safetensors format, which unpickles nothing.
+If one rank fails to write or read its part, all ranks raise.
 """
 
 from __future__ import annotations
@@ -17,29 +22,56 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from suite import accelerator
-from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
-from suite.core.protocols import UpdateRule
+from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.files import write_atomically
 from suite.core.values import Json
-from suite.engine.asynchronous import within_stream
-from suite.engine.checkpoint import storage
+from suite.engine.checkpoint import files
+from suite.engine.checkpoint.files import Tensors
+from suite.engine.checkpoint.model_files import write_index, write_shard
 from suite.engine.checkpoint.run_fingerprint import fingerprint_of
-from suite.engine.optim.torch_optimizer import TorchOptimizer
-from suite.engine.states.state import ModelState
+from suite.engine.optim.torch_optimizer import OptimizerSettings, TorchOptimizer
 from suite.engine.train_state import TrainState
 
-SCHEMA = 2
+FORMAT = 3
+STATE = "state.json"
 SEARCH = "search/"  # prefix of the state of a search for a mask
 RANDOM = "random/"  # prefix of the states of random generators
-OWN = "optimizer/"  # prefix of a state that torch's optimizer keeps
-INDEX = "index/"  # prefix of the kept indices of a pruned weight, next to its compressed states
-Tensors = dict[str, torch.Tensor]
+OWN = "optimizer."  # prefix of the kind of a state that torch's optimizer keeps
+BUFFER, INDEX = "buffer", "index"  # kinds of tensors other than moments; an index has the kept entries of a weight
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Content of state.json.
+
+    Attributes:
+        run: Fingerprint of the run.
+        ranks: Pipeline rank of each layer.
+        steps: Updates without those that overflowed.
+        pruned: Updates before the pruning.
+        optimizer: Settings of an optimizer of torch.optim and its scheduler; None for a rule of the suite.
+    """
+
+    run: Mapping[str, Json]
+    ranks: list[int]
+    inter: int
+    replicas: int
+    updates: int
+    steps: int
+    skipped: int
+    pruned: int | None
+    microbatches: int
+    evaluated: int
+    optimizer: OptimizerSettings | None
+    loss_scale: dict[str, float] | None
+    format: int = FORMAT
 
 
 def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
@@ -53,43 +85,50 @@ def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Map
         InvalidRequest: Within a batch, or for keep below 1.
         OSError: A disk failed on this rank; the other ranks raise RankError.
     """
-    guard, rank = state.comm.guard, state.settings.rank
-    unfinished = storage.unfinished_path(folder, state.updates)
+    guard, settings = state.comm.guard, state.settings
+    path = files.path_of(folder, state.updates)
+    unfinished = files.unfinished_of(path)
     try:
-        with guard.all_or_none(f"{unfinished} is begun"):
-            storage.check_folder(folder)
-            storage.check_keep(keep)
-            _check_extra(extra)
-            check_drained(state, "save()")
+        with guard.all_or_none(f"{path} is begun"):
+            files.check_keep(keep)
+            metadata = {"extra": _as_json(extra)}
+            state.check_drained("save()")
             _check_versions(state)
-            if rank == 0:
-                storage.begin(unfinished)
-        with guard.all_or_none(f"{unfinished} is written"):
-            rank_part = json.dumps({**_write_files(state, unfinished), "extra": dict(extra or {})})
-            (unfinished / f"{rank}.json").write_text(rank_part)
-        with guard.all_or_none(f"{unfinished} is finished"):
-            if rank == 0:
-                storage.finish(unfinished, _manifest(state, unfinished), keep)
+            if settings.rank == 0:
+                files.begin(path)
+        with guard.all_or_none(f"{path} is written"):
+            write_shard(state, unfinished)
+            layers = {number: described(state, layer) for number, layer in state.numbered_layers()}
+            name = training_file(settings.place.rank, settings.place.replica)
+            files.write(unfinished / name, _training_tensors(state), {**metadata, "layers": json.dumps(layers)})
+        with guard.all_or_none(f"{path} is finished"):
+            if settings.rank == 0:
+                ranks, replicas = range(settings.grid.inter), range(settings.grid.data)
+                files.check_shared(unfinished, [training_file(rank, replica) for rank in ranks for replica in replicas])
+                write_index(unfinished, settings.grid.inter)
+                write_atomically(
+                    unfinished / STATE, json.dumps(asdict(_run_state(state)), indent=1).encode(), durable=True
+                )
+                files.finish(path, keep)
     except Exception:
-        if rank == 0:
+        if settings.rank == 0:
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return storage.finished_path(unfinished)
+    return path
 
 
-def _check_extra(extra: Mapping[str, Json] | None) -> None:
-    """Raises InvalidRequest unless `extra` is plain data by name."""
+def training_file(rank: int, replica: int) -> str:
+    """Name of the file of pipeline rank `rank`."""
+    return f"training-{rank:05d}-{replica:05d}.safetensors"
+
+
+def _as_json(extra: Mapping[str, Json] | None) -> str:
+    """Plain data as text. Raises InvalidRequest unless `extra` is plain data by name."""
     try:
-        json.dumps(dict(extra or {}))
+        return json.dumps(dict(extra or {}))
     except (TypeError, ValueError) as error:
         rule = "plain data by name: text, numbers, true, false, None, lists and mappings"
         raise InvalidRequest(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
-
-
-def check_drained(state: TrainState, call: str) -> None:
-    """Raises InvalidRequest within a batch, and after an interrupted one."""
-    if not state.drained:
-        raise within_stream(call)
 
 
 def _check_versions(state: TrainState) -> None:
@@ -101,107 +140,45 @@ def _check_versions(state: TrainState) -> None:
         )
 
 
-def layer_states(states: ModelState, layer: nn.Module) -> Tensors:
-    """Live full-precision weights and moments of a layer, by `state/weight`."""
-    tensors: Tensors = {}
-    for name, parameter in layer.named_parameters():
-        trained = id(parameter) in states.flat.spans
-        exported = states.export(parameter) if trained else {"weight": parameter.data}
-        tensors |= {f"{state}/{name}": tensor for state, tensor in exported.items()}
-    return tensors
-
-
-def own_states(rule: UpdateRule, layer: nn.Module) -> Tensors:
-    """States of a layer's trained weights that torch's optimizer keeps, by `optimizer/state/weight`."""
-    if not isinstance(rule, TorchOptimizer):
-        return {}
+def described(state: TrainState, layer: nn.Module) -> dict[str, list[Any]]:
+    """Of each weight and buffer of a layer: whether it is trained, its dtype, and its shape before pruning."""
+    trained, dtype = state.model_states.flat.spans, state.model_states.dtype
     return {
-        f"{OWN}{state}/{name}": tensor
-        for name, parameter in layer.named_parameters()
-        for state, tensor in rule.own_states(parameter).items()
+        name: ["trained", f"{dtype}", *tensor.shape] if id(tensor) in trained else [f"{tensor.dtype}", *tensor.shape]
+        for name, tensor in (*layer.named_parameters(), *layer.named_buffers())
     }
 
 
-def _dtypes_and_shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, list[Any]]:
-    return {name: [str(t.dtype).removeprefix("torch."), *t.shape] for name, t in tensors.items()}
-
-
-def layer_shapes(states: ModelState, layer: nn.Module) -> dict[str, list[Any]]:
-    """Dtype and shape of each tensor of a layer in a checkpoint; for an index also the entries of the whole weight."""
-    buffers = {f"buffer/{name}": buffer for name, buffer in layer.named_buffers()}
-    shapes = _dtypes_and_shapes(layer_states(states, layer)) | _dtypes_and_shapes(buffers)
-    for name, shape in shapes.items():
-        if name.startswith(INDEX):
-            shape.append(layer.get_parameter(name.removeprefix(INDEX)).numel())
-    return shapes
-
-
-def _write_files(state: TrainState, folder: Path) -> dict[str, Any]:
-    """Write this rank's files. Returns this rank's part of the manifest."""
-    place, states = state.settings.place, state.model_states
-    files: dict[str, storage.FileDigest] = {}
+def _training_tensors(state: TrainState) -> Tensors:
+    """Tensors of this rank that are not those of `save_model`."""
+    states, rule = state.model_states, state.update.rule
     tensors: Tensors = {f"{RANDOM}{name}": kept for name, kept in accelerator.random_states().items()}
     if state.pruned_after is None and state.pruning is not None:
         tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.search_state().items()}
     for number, layer in state.numbered_layers():
-        tensors |= {f"buffer/{number}/{name}": buffer for name, buffer in layer.named_buffers()}
-        if place.replica == 0:
-            name = layer_file(number)
-            tensors_of_layer = layer_states(states, layer) | own_states(state.update.rule, layer)
-            files[name] = storage.write_file(folder / name, _serialized(tensors_of_layer))
-    name = rank_file(place.rank, place.replica)
-    files[name] = storage.write_file(folder / name, _serialized(tensors))
-    return {"files": files, "layers": {str(number): layer_shapes(states, x) for number, x in state.numbered_layers()}}
+        tensors |= {f"{number}/{BUFFER}/{name}": buffer for name, buffer in layer.named_buffers()}
+        for name, parameter in layer.named_parameters():
+            if state.settings.place.replica == 0 and id(parameter) in states.flat.spans:
+                kinds = {kind: tensor for kind, tensor in states.export(parameter).items() if kind != "weight"}
+                if isinstance(rule, TorchOptimizer):
+                    kinds |= {f"{OWN}{kind}": tensor for kind, tensor in rule.own_states(parameter).items()}
+                tensors |= {f"{number}/{kind}/{name}": tensor for kind, tensor in kinds.items()}
+    return tensors
 
 
-def layer_file(number: int) -> str:
-    return f"layer-{number:05d}.safetensors"
-
-
-def rank_file(rank: int, replica: int) -> str:
-    """Name of the file of pipeline rank `rank`."""
-    return f"rank-{rank:05d}-replica-{replica:05d}.safetensors"
-
-
-def _manifest(state: TrainState, folder: Path) -> storage.Manifest:
-    """The manifest, collected from the parts of all ranks."""
-    settings, optimizer, parts = state.settings, state.update.rule, []
-    for rank in range(settings.grid.size):
-        path = folder / f"{rank}.json"
-        if not path.exists():
-            rule = "all ranks share the folder of a checkpoint"
-            raise InvalidRequest(f"rank 0 finds no file of rank {rank} in {folder}", rule=rule)
-        parts.append(json.loads(path.read_text()))
-        path.unlink()
-    return {
-        "schema": SCHEMA,
-        "run": fingerprint_of(state),
-        "split": [[layers.start, layers.stop] for layers in settings.split],
-        "homes": [settings.place.rank_of(stage) for stage in range(settings.place.stages)],
-        "replicas": settings.grid.data,
-        "updates": state.updates,
-        "steps": state.model_states.rule.updates,  # updates without those that overflowed
-        "skipped": state.update.skipped,
-        "pruned": state.pruned_after,
-        "microbatches": state.microbatches * settings.grid.data,
-        "evaluated": state.evaluated,
-        "optimizer": optimizer.state_dict() if isinstance(optimizer, TorchOptimizer) else None,
-        "loss_scale": state.loss_scaler.state() if state.loss_scaler else None,
-        "layers": {number: shapes for part in parts for number, shapes in part["layers"].items()},
-        "files": {name: checksum for part in parts for name, checksum in part["files"].items()},
-        "extra": [part["extra"] for part in parts],
-    }
-
-
-def _serialized(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    on_cpu = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    return bytes(safetensors().save(on_cpu))
-
-
-def safetensors() -> Any:
-    """The module safetensors.torch. Raises MissingDependency where it is not installed."""
-    try:
-        import safetensors.torch
-    except ModuleNotFoundError as error:
-        raise MissingDependency("safetensors", "pip install safetensors to save and load checkpoints") from error
-    return safetensors.torch
+def _run_state(state: TrainState) -> RunState:
+    settings, optimizer = state.settings, state.update.rule
+    return RunState(
+        run=fingerprint_of(state),
+        ranks=[settings.place.rank_of(stage) for stage, layers in enumerate(settings.split) for _ in layers],
+        inter=settings.grid.inter,
+        replicas=settings.grid.data,
+        updates=state.updates,
+        steps=state.model_states.rule.updates,
+        skipped=state.update.skipped,
+        pruned=state.pruned_after,
+        microbatches=state.microbatches * settings.grid.data,
+        evaluated=state.evaluated,
+        optimizer=optimizer.state_dict() if isinstance(optimizer, TorchOptimizer) else None,
+        loss_scale=state.loss_scaler.state() if state.loss_scaler else None,
+    )

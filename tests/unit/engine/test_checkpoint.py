@@ -17,7 +17,8 @@ from suite import SGD, Adam, AdamW, DynamicLossScaler, Engine, Grid, WarmupCosin
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError, Unsupported
 from suite.core.protocols import Read, WeightPolicy
-from suite.engine.checkpoint import storage
+from suite.engine.checkpoint import files
+from suite.engine.checkpoint.save import STATE
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.refusals import refused
 from tests.support.resuming import batch_of, engine_of, rank_state, trained
@@ -60,20 +61,26 @@ def untouched(engine: Engine, action: Callable[[], Any], *words: str) -> str:
 # -- what is kept ----------------------------------------------------------------------------------------------------
 
 
-def test_checkpoint_has_full_precision_files_of_every_stage_and_replica(tmp_path: Path) -> None:
+def test_checkpoint_is_a_model_with_training_files_of_every_rank(tmp_path: Path) -> None:
     run = {"half": "bfloat16", "optimizer": SGD(0.1, momentum=0.9), "save": tmp_path}
     threads.run(4, lambda world: trained(TIED, world, Grid(inter=2, data=2), range(1), **run))
-    files = {name: load_file(tmp_path / FIRST / name) for name in names(tmp_path / FIRST) if name != storage.MANIFEST}
-    assert [*files] == [
-        *(f"layer-{number:05d}.safetensors" for number in range(3)),
-        *(f"rank-{rank:05d}-replica-{replica:05d}.safetensors" for rank in (0, 1) for replica in (0, 1)),
+    path = tmp_path / FIRST
+    assert names(path) == [
+        *(f"model-{rank:05d}-of-00002.safetensors" for rank in (1, 2)),
+        "model.safetensors.index.json",
+        STATE,
+        *(f"training-{rank:05d}-{replica:05d}.safetensors" for rank in (0, 1) for replica in (0, 1)),
     ]
-    first, last = files["layer-00000.safetensors"], files["layer-00002.safetensors"]
-    for state in ("weight", "velocity"):
-        assert torch.equal(first[f"{state}/token.weight"], last[f"{state}/weight"]), "both ends of a tie are kept"
-    weight = first["weight/token.weight"]
+    first, last = (load_file(path / f"model-{rank:05d}-of-00002.safetensors") for rank in (1, 2))
+    weight = first["0.token.weight"]
+    assert torch.equal(weight, last["2.weight"]), "both ends of a tie are kept"
     assert weight.dtype == torch.float32
     assert not torch.equal(weight, weight.bfloat16().float())
+    first, last = (load_file(path / f"training-{rank:05d}-00000.safetensors") for rank in (0, 1))
+    assert torch.equal(first["0/velocity/token.weight"], last["2/velocity/weight"])
+    other = make_engine(TIED)
+    other.load_model(path)
+    assert torch.equal(other.state_dict()["2.weight"], weight)
 
 
 def frozen(bias: bool = False, half: str | None = None) -> Engine:
@@ -96,10 +103,11 @@ def test_checkpoint_holds_frozen_weights_and_buffers(half: str | None, tmp_path:
     assert again.state.evaluated == first.state.evaluated > 0
     assert (loaded.path, loaded.updates, loaded.samples) == (tmp_path / FIRST, 1, 18)
     assert float(again.state.stage.layers[1].num_batches_tracked) == 6
-    layer = load_file(tmp_path / FIRST / "layer-00000.safetensors")
-    assert {name for name in layer if name.endswith("bias")} == {"weight/bias"}
+    training = load_file(tmp_path / FIRST / "training-00000-00000.safetensors")
+    assert "0/buffer/bias" not in training
+    assert "0/velocity/bias" not in training
     trained = frozen(bias=True, half=half)
-    untouched(trained, lambda: trained.load(tmp_path), "layer 0 ", "velocity/bias None, this engine has ['float32', 5]")
+    untouched(trained, lambda: trained.load(tmp_path), "layer 0.bias=['torch.", "'trained'")
 
 
 def test_extra_data_returns_to_same_rank(tmp_path: Path) -> None:
@@ -138,10 +146,13 @@ def odd_with(number: int, layer: Callable[[], nn.Module]) -> dict[str, Case]:
 RULES = "suite.engine.optim.optimizer"
 WIDER = odd_with(6, lambda: nn.Linear(3, 4, bias=False))
 CASES: list[tuple[dict[str, Any], str, str]] = [
-    (WIDER, "moment_1/weight ['float32', 3, 3]", "['float32', 4, 3]"),
-    (odd_with(6, lambda: nn.Linear(3, 3)), "moment_1/bias None", "['float32', 3]"),
-    (odd_with(0, lambda: nn.BatchNorm1d(7, affine=False)), "moment_1/bias ['float32', 7]", "None"),
-    ({"case": odd_case(torch.float64)}, "buffer/running_mean ['float32', 7]", "['float64', 7]"),
+    (WIDER, "layer 6.weight=['trained', 'torch.float32', 3, 3]", "layer 6.weight=['trained', 'torch.float32', 4, 3]"),
+    (odd_with(6, lambda: nn.Linear(3, 3)), "layer 6.bias=None", "layer 6.bias=['trained', 'torch.float32', 3]"),
+    (
+        *(odd_with(0, lambda: nn.BatchNorm1d(7, affine=False)), "layer 0.weight=['trained', 'torch.float32', 7]"),
+        "layer 0.weight=None",
+    ),
+    ({"case": odd_case(torch.float64)}, "layer 0.weight=['trained', 'torch.float32', 7]", "'torch.float64', 7]"),
     ({"case": TIED}, "layers=7", "layers=3"),
     ({"seed": 6}, "seed=5", "seed=6"),
     ({"microbatch": 1}, "microbatch=3", "microbatch=1"),
@@ -158,7 +169,7 @@ def test_checkpoint_of_another_run_is_rejected_without_change(tmp_path: Path) ->
     for more, saved, current in CASES:
         engine = make_engine(**more)
         for path in (tmp_path, tmp_path / FIRST):
-            assert saved in untouched(engine, lambda e=engine, p=path: e.load(p), saved, f"engine has {current}")
+            assert saved in untouched(engine, lambda e=engine, p=path: e.load(p), saved, "engine has ", current)
 
 
 def test_checkpoint_with_other_tie_or_loss_scale_is_rejected(tmp_path: Path) -> None:
@@ -194,32 +205,19 @@ def test_load_error_of_one_stage_raises_on_every_rank(tmp_path: Path) -> None:
         untouched(engine, lambda: engine.load(tmp_path), words)
 
     threads.run(2, rank)
-    flipped(tmp_path / SECOND / "layer-00006.safetensors")
-
-    def damaged(world: Any) -> list[str]:
-        engine = make_engine(ODD, world)
-        with refused(InvalidRequest, subject=SECOND):
-            engine.load(tmp_path / SECOND)
-        return [*engine.load(tmp_path).notes, str(engine.state.updates)]
-
-    first, second = threads.run(2, damaged)
-    assert first == [f"{SECOND} has a damaged file, which another rank reports", "1"]
-    assert "layer-00006" in second[0]
 
 
-def test_missing_checkpoint_and_other_schema_are_rejected(tmp_path: Path) -> None:
+def test_missing_checkpoint_and_other_formats_are_rejected(tmp_path: Path) -> None:
     engine = make_engine()
     for path in (tmp_path, tmp_path / "nowhere"):
         untouched(engine, lambda p=path: engine.load(p), "no checkpoint in ")
-    untouched(engine, lambda: engine.load(tmp_path / "step-000009"), "step-000009 has no manifest.json")
+    untouched(engine, lambda: engine.load(tmp_path / "step-000009"), "step-000009", f"{STATE} is missing")
     taught(tmp_path)
-    path = tmp_path / FIRST / storage.MANIFEST
-    text = path.read_text()
-    body = json.loads(text)["body"] | {"schema": 7}
-    path.write_text(json.dumps({"sha256": storage.digest(json.dumps(body, sort_keys=True).encode()), "body": body}))
-    untouched(engine, lambda: engine.load(tmp_path), f"{FIRST} has schema 7", "reads schema 2")
-    path.write_text(text.replace('"steps": 1,', '"steps": 8,'))
-    untouched(engine, lambda: engine.load(path.parent), "manifest.json does not have its own SHA-256")
+    path = tmp_path / FIRST / STATE
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 7}))
+    untouched(engine, lambda: engine.load(tmp_path), FIRST, "has format 7")
+    path.rename(path.with_name("manifest.json"))  # of an earlier version
+    untouched(engine, lambda: engine.load(tmp_path), FIRST, f"{STATE} is missing")
 
 
 def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:
@@ -255,21 +253,15 @@ def test_older_weight_version_prevents_save(tmp_path: Path) -> None:
 # -- what is damaged -------------------------------------------------------------------------------------------------
 
 
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 DAMAGES: list[Callable[[Path], Any]] = [
-    flipped,
     lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    lambda path: path.write_bytes(b"\xff" + path.read_bytes()[1:]),
     lambda path: path.write_bytes(b""),
     Path.unlink,
 ]
 
 
-def test_damaged_file_falls_back_to_previous_checkpoint(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_refused_and_the_one_before_loads(tmp_path: Path) -> None:
     engine = make_engine()
     saved = []
     for number in range(2):
@@ -277,42 +269,35 @@ def test_damaged_file_falls_back_to_previous_checkpoint(tmp_path: Path) -> None:
         engine.save(tmp_path)
         saved.append(rank_state(engine))
     newest = tmp_path / SECOND
-    assert len(names(newest)) == 7 + 1 + 1
-    for number, name in enumerate(names(newest)):
+    for name in (STATE, "model-00001-of-00001.safetensors", "training-00000-00000.safetensors"):
         whole = (newest / name).read_bytes()
-        for damage in DAMAGES if name.startswith("manifest") else (DAMAGES[number % 4],):
+        for damage in DAMAGES:
             damage(newest / name)
             again = make_engine()
-            untouched(again, lambda e=again: e.load(newest), SECOND, name)
-            loaded = again.load(tmp_path)
-            assert loaded.path.name == FIRST
-            (note,) = loaded.notes
-            assert SECOND in note
-            assert name in note
+            for path in (newest, tmp_path):
+                legal = untouched(again, lambda e=again, p=path: e.load(p), SECOND, "" if name == STATE else name)
+                assert legal == str(tmp_path / FIRST)
+            again.load(Path(legal))
             saved[0].compare(rank_state(again), name)
             (newest / name).write_bytes(whole)
     again = make_engine()
-    assert again.load(tmp_path).notes == ()
+    again.load(tmp_path)
     saved[1].compare(rank_state(again), "mended")
-    for step in (FIRST, SECOND):
-        flipped(tmp_path / step / "layer-00001.safetensors")
-    words = "no checkpoint in ", f"{SECOND}/layer-00001.safetensors has SHA-256", f"{FIRST}/layer-00001"
-    untouched(again, lambda: again.load(tmp_path), *words)
 
 
 # -- a folder that one rank cannot write -----------------------------------------------------------------------------
 
 
 def test_write_error_raises_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, failed = storage.write_file, list[Path]()
+    write, failed = files.write, list[Path]()
 
-    def full_once(path: Path, data: bytes) -> Any:
-        if path.name == "layer-00006.safetensors" and path.parent.name.startswith(f".{SECOND}") and not failed:
+    def full_once(path: Path, *contents: Any) -> None:
+        if path.name == "training-00001-00000.safetensors" and path.parent.name.startswith(f".{SECOND}") and not failed:
             failed.append(path)
             raise OSError(28, "No space left on device")
-        return write(path, data)
+        write(path, *contents)
 
-    monkeypatch.setattr(storage, "write_file", full_once)
+    monkeypatch.setattr(files, "write", full_once)
 
     def rank(world: Any) -> list[str]:
         engine = make_engine(ODD, world)
@@ -336,7 +321,9 @@ def test_unshared_folder_is_rejected(tmp_path: Path) -> None:
     def rank(world: Any) -> None:
         engine = make_engine(ODD, world)
         (tmp_path / str(world.rank) / ".step-000000.unfinished").mkdir(parents=True)
-        subject = "rank 0 failed and reports the reason" if world.rank else "rank 0 finds no file of rank 1"
+        subject = (
+            "rank 0 failed and reports the reason" if world.rank else "rank 0 finds no training-00001-00000.safetensors"
+        )
         with refused(InvalidRequest, subject=subject):
             engine.save(tmp_path / str(world.rank))
 

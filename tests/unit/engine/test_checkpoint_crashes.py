@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite import SGD, Engine
-from suite.engine.checkpoint import storage
+from suite.engine.checkpoint import files
+from suite.engine.checkpoint.save import STATE
 from tests.support.drawn import generator
-from tests.support.resuming import rank_state
+from tests.support.resuming import RankState, rank_state
 from tests.support.small_engines import normal_batches
 
 DIED = 9
@@ -79,75 +80,76 @@ def before(tmp_path: Path) -> Path:
         trained(engine, number).save(folder)
     unfinished = folder / ".step-000004.unfinished"
     shutil.copytree(folder / "step-000003", unfinished)
-    (unfinished / storage.MANIFEST).unlink()
+    (unfinished / STATE).unlink()
     return folder
 
 
 def test_crash_at_any_write_leaves_complete_checkpoint(before: Path, tmp_path: Path) -> None:
     """The save replaces a checkpoint of the same update and removes an older one, so it has every kind of step."""
     saving = trained(engine_of(), 0, 1, 7)
-    last, new = rank_state(trained(engine_of(), 0, 1, 2)), rank_state(saving)
+    states = {
+        "earlier": rank_state(trained(engine_of(), 0, 1)),
+        "last": rank_state(trained(engine_of(), 0, 1, 2)),
+        "new": rank_state(saving),
+    }
 
     def outcome(at: int) -> str:
         folder = tmp_path / f"{at}"
         shutil.copytree(before, folder)
         code = save_and_die(saving, folder, at)
         engine = engine_of()
-        assert engine.load(folder).notes == (), f"operation {at}"
+        for step in files.steps(folder):  # every named checkpoint is complete
+            engine.load(files.path_of(folder, step))
         loaded = rank_state(engine)
-        is_new = all(torch.equal(loaded.tensors[name], tensor) for name, tensor in new.tensors.items())
-        (new if is_new else last).compare(loaded, f"operation {at}")
-        for path in (storage.path_of(folder, order) for order in storage.checkpoint_orders(folder)):
-            for name, written in storage.manifest(path)["files"].items():
-                storage.read_file(path, name, written)  # every named checkpoint is complete, also an old one
+        (name,) = (name for name, state in states.items() if equal(state, loaded))
         saving.save(folder, keep=2)  # the next save is complete despite leftovers
-        assert engine.load(folder).notes == ()
-        new.compare(rank_state(engine), f"after operation {at}")
+        engine.load(folder)
+        assert equal(states["new"], rank_state(engine)), f"after operation {at}"
         assert sorted(path.name for path in folder.iterdir()) == ["step-000002", "step-000003"]
         shutil.rmtree(folder)
-        return "saved" if code == 0 else "new" if is_new else "last"
+        return "saved" if code == 0 else name
 
     assert {outcome(at) for at in generator("crashes").sample(range(WRITES), 5)} == {"last"}
     outcomes = [outcome(WRITES)]
     while outcomes[-1] != "saved":
         outcomes.append(outcome(WRITES + len(outcomes)))
-    turn, end = outcomes.index("new"), len(outcomes) - 1
-    assert outcomes == ["last"] * turn + ["new"] * (end - turn) + ["saved"]
+    turn, end = outcomes.index("earlier"), len(outcomes) - 1  # between the renames of the old and the new one
+    assert outcomes == ["last"] * turn + ["earlier"] + ["new"] * (end - turn - 1) + ["saved"]
     assert turn > 0, "no crash before the rename"
     assert end - turn > 5, "no crash within the removal of older checkpoints"
 
 
+def equal(state: RankState, other: RankState) -> bool:
+    return state.counts == other.counts and all(torch.equal(t, other.tensors[n]) for n, t in state.tensors.items())
+
+
 def test_checkpoints_are_named_and_ordered_by_updates(tmp_path: Path) -> None:
-    steps = ["step-000007.old", "step-000007", "step-000100", "step-999999", "step-1000000"]
+    steps = ["step-000007", "step-000100", "step-999999", "step-1000000"]
     others = ["others", "step-1", ".step-000009.unfinished", "step-000001.new"]
     for name in (*reversed(steps), *others):
-        assert storage.is_step(Path(name)) == (name in steps)
+        assert (files.step_of(Path(name)) is not None) == (name in steps)
         (tmp_path / name).mkdir()
     (tmp_path / "step-000008").write_text("a file")
-    orders = storage.checkpoint_orders(tmp_path)
-    assert [storage.path_of(tmp_path, order).name for order in orders] == steps
-    assert storage.checkpoint_orders(tmp_path / "nowhere") == []
-    unfinished = storage.unfinished_path(Path("a"), 12)
-    assert (unfinished, storage.finished_path(unfinished)) == (Path("a/.step-000012.unfinished"), Path("a/step-000012"))
+    assert [files.path_of(tmp_path, step).name for step in files.steps(tmp_path)] == steps
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc lists the names of open files")
 def test_files_are_synced_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order of syncs and rename, which protects against a power failure that no killed process shows."""
     seen: list[str] = []
-    fsync, rename = os.fsync, Path.rename
+    fsync = os.fsync
 
     def noted(descriptor: int) -> None:
         seen.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
         fsync(descriptor)
 
-    def renamed(path: Path, to: Path) -> Path:
-        seen.append(f"rename {to.name}")
-        return rename(path, to)
+    def renamed(event: str, arguments: Any) -> None:
+        if event == "os.rename" and str(arguments[1]).startswith(str(tmp_path)) and tmp_path.exists():
+            seen.append(f"rename {Path(arguments[1]).name}")
 
     monkeypatch.setattr(os, "fsync", noted)
-    monkeypatch.setattr(Path, "rename", renamed)
+    sys.addaudithook(renamed)
     path = engine_of().save(tmp_path)
-    files = {file.name for file in path.iterdir()}
-    assert set(seen[: seen.index("rename step-000000")]) == files | {".step-000000.unfinished"}
-    assert seen[-4:] == [storage.MANIFEST, ".step-000000.unfinished", "rename step-000000", tmp_path.name]
+    for file in path.iterdir():
+        assert file.name in seen[seen.index(f"rename {file.name}") - 1], (file, seen)
+    assert seen[-4:] == [f"rename {STATE}", ".step-000000.unfinished", "rename step-000000", tmp_path.name]

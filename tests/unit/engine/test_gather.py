@@ -94,6 +94,25 @@ def test_trained_weights_equal_plain_pytorch_and_load_everywhere(grid: Grid, sha
         assert_equal(on(other, loaded)[0], first)
 
 
+def test_layers_are_sent_to_rank_0_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[tuple[int, int]] = []
+    pairwise = threads.LoopbackGroup.pairwise
+
+    def counted(group: Any, sends: Any, receives: Any) -> Any:
+        received.extend((group.rank, tensor.nbytes) for _, tensor in receives)
+        return pairwise(group, sends, receives)
+
+    def collected(engine: Engine) -> Tensors:
+        monkeypatch.setattr(threads.LoopbackGroup, "pairwise", counted)
+        monkeypatch.setattr(threads.LoopbackGroup, "broadcast", lambda *_: pytest.fail("every rank receives"))
+        return engine.state_dict()
+
+    whole, *_ = on(Grid(inter=4), collected)
+    sent = sum(tensor.nbytes for name, tensor in whole.items() if name.startswith(("3.", "4.")))
+    assert {rank for rank, _ in received} == {0}
+    assert sent < sum(size for _, size in received) < sent + 8192  # with names and shapes
+
+
 @pytest.mark.parametrize(("grid", "half"), cells(GRIDS, [None, "bfloat16"], n=3, always=[(Grid(), "bfloat16")]))
 def test_loaded_state_dict_is_returned_and_predicts(grid: Grid, half: str | None) -> None:
     def loaded(engine: Engine) -> tuple[Tensors, torch.Tensor]:

@@ -201,7 +201,7 @@ def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path
     small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
     small.save(tmp_path)
     before = rank_state(large)
-    with refused(InvalidRequest, subject="velocity/weight ['float32', 2], this engine has ['float32', 8, 4]"):
+    with refused(InvalidRequest, subject="layer 0.weight=['trained', 'torch.float32', 8, 4]"):
         large.load(tmp_path)
     before.compare(rank_state(large), "refused")
 
