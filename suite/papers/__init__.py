@@ -9,7 +9,6 @@ claims.yaml        published values: the assertion, its place, and the function 
 plans.yaml         settings of the published runs, and ranges for settings that the paper does not print
 mutations.yaml     code mutations, and the claims whose verdicts each of them must change
 sensitivity.yaml   simulated verdicts over the ranges of plans.yaml and conf/efficiency (generated)
-review.yaml        review of the check of each claim, based on the code alone
 closed_forms.py    closed forms of the paper as functions of numbers
 formulas.py        answers from formulas, layouts and shapes
 counts.py          answers counted on schedules, version tables and partitions
