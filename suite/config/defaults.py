@@ -13,7 +13,6 @@ from typing import Any, get_args
 
 from suite.config.base import READ_ONLY, Settings
 from suite.config.commands import Draw
-from suite.config.experiment import Specification
 from suite.config.optimizer import Optimizer
 from suite.config.run import RunConfig
 
@@ -68,8 +67,7 @@ def _are_groups(value: Any, default_values: Any) -> bool:
 
 
 def _is_group(kind: Any) -> bool:
-    """Whether a type is a group of keys. A specification counts as one value, because its keys are set together."""
-    return isinstance(kind, type) and issubclass(kind, Settings) and not issubclass(kind, Specification)
+    return isinstance(kind, type) and issubclass(kind, Settings)
 
 
 def _is_closed(group: type[Settings]) -> bool:

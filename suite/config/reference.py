@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
@@ -12,6 +13,7 @@ from suite.config.base import Settings
 from suite.config.commands import Draw
 from suite.config.refusals import discriminator_of, element_groups, groups_of, variants
 from suite.config.run import RunConfig
+from suite.core.experiment import EXPECTATIONS, ExpectationSpec, PanelSpec, StudySpec
 from suite.core.values import format_typed
 
 _HEADER = """# Configuration reference
@@ -30,7 +32,15 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    return "\n".join([_HEADER, *_tables("", RunConfig), *_tables("draw", Draw)])
+    return "\n".join([_HEADER, *_tables("", RunConfig), *_specifications(), *_tables("draw", Draw)])
+
+
+def _specifications() -> Iterator[str]:
+    """Keys of an experiment that are no models: the fields of their dataclasses."""
+    kinds = {"panels": PanelSpec, "study": StudySpec, "expect": ExpectationSpec}
+    kinds |= {f"expect, kind: {kind}": each for kind, each in EXPECTATIONS.items()}
+    for name, each in kinds.items():
+        yield f"## experiment.{name}\n\n{inspect.getdoc(each)}\n".replace("Attributes:\n", "Keys:\n\n")
 
 
 def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:

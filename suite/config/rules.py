@@ -80,10 +80,10 @@ def _check_plugins(config: RunConfig) -> None:
         rule = f"a LanguageModel has a shape and no layers, so executor={name} cannot run it"
         raise Unsupported("model", model.name, rule, "executor=simulated")
     for place, panel in enumerate(config.experiment.panels):
-        key, curve = (panel.key, (RANKS, GRID, BATCHES)), (panel.curve, (SYSTEM, GRID))
-        for field, (value, special) in {"key": key, "curve": curve}.items():
+        for name, special in (("key", (RANKS, GRID, BATCHES)), ("curve", (SYSTEM, GRID))):
+            value = str(panel.get(name) or "")
             if value and value not in special and value.partition(".")[0] not in RunConfig.model_fields:
-                raise UnknownName(f"experiment.panels.{place}.{field}", value, [*special, *RunConfig.model_fields])
+                raise UnknownName(f"experiment.panels.{place}.{name}", value, [*special, *RunConfig.model_fields])
 
 
 def _executor_name(config: RunConfig) -> str:

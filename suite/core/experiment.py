@@ -1,7 +1,7 @@
 """Specifications of an experiment: sweep panels, accuracy study and expectations.
 
-They are keys of `experiment` in a configuration (suite.config.experiment). A record holds the configuration as plain
-JSON, from which the report reads them with the `read_*` functions.
+They are keys of `experiment` in a configuration, which holds them as plain data, as records do. The `read_*`
+functions make specifications of them, for a configuration that is validated and for the report.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.plain_data import read_dataclass
@@ -23,8 +23,20 @@ MAX_METRICS, MAX_SCORES, MAX_EXPERIMENTS = 64, 4, 24
 NULL_NAMES = ("null", "None", "none", "")  # spellings of the point of a key without a value
 
 
+class Specification:
+    """Keys of an experiment that are set together."""
+
+    __slots__ = ()
+
+    def check(self, path: str) -> None:
+        """Raises InvalidRequest for the first rule that the fields break. path: key of the specification."""
+
+
+S = TypeVar("S", bound=Specification)
+
+
 @dataclass(frozen=True, slots=True)
-class PanelSpec:
+class PanelSpec(Specification):
     """A sweep panel: one metric over the runs of an experiment, a curve per system.
 
     Attributes:
@@ -53,27 +65,29 @@ class PanelSpec:
     share: bool = False
     paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def check(self, path: str) -> None:
         if not self.title:
-            raise InvalidRequest("panel.title", "", rule="text that is not empty")
+            raise InvalidRequest(f"{path}.title", "", rule="text that is not empty")
         if bool(self.key) != bool(self.metric) or bool(self.metric) == bool(self.metrics):
             raise InvalidRequest(
-                "panel.metric",
+                f"{path}.metric",
                 self.metric,
                 rule="key and metric, or metrics alone",
                 legal="key=ranks metric=batch_time",
             )
         if len(self.metrics) > MAX_METRICS:
-            raise InvalidRequest("panel.metrics", len(self.metrics), rule=f"at most {MAX_METRICS} metrics")
+            raise InvalidRequest(f"{path}.metrics", len(self.metrics), rule=f"at most {MAX_METRICS} metrics")
         if not all((*self.names.values(), *self.metrics.values())):
-            raise InvalidRequest("panel.names", "", rule="text that is not empty")
+            raise InvalidRequest(f"{path}.names", "", rule="text that is not empty")
         if self.share and not self.metrics:
-            raise InvalidRequest("panel.share", True, rule="only a panel with metrics has shares", legal="share=false")
+            raise InvalidRequest(
+                f"{path}.share", True, rule="only a panel with metrics has shares", legal="share=false"
+            )
         if self.share and self.relative is not None:
-            raise InvalidRequest("panel.relative", self.relative, rule="a panel has share or relative, not both")
+            raise InvalidRequest(f"{path}.relative", self.relative, rule="a panel has share or relative, not both")
         if self.key == BATCHES and self.metric != PERPLEXITY:
             raise InvalidRequest(
-                "panel.metric",
+                f"{path}.metric",
                 self.metric,
                 rule="key=batches has one value per validation",
                 legal=f"metric={PERPLEXITY}",
@@ -106,7 +120,7 @@ class PanelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class StudySpec:
+class StudySpec(Specification):
     """An accuracy study: learning curves over seeds, their tables and rank tests.
 
     Attributes:
@@ -133,24 +147,24 @@ class StudySpec:
     curves: bool = True
     tables: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
+    def check(self, path: str) -> None:
         if not 1 <= len(self.scores) <= MAX_SCORES or not all(self.scores):
             raise InvalidRequest(
-                "study.scores",
+                f"{path}.scores",
                 list(self.scores),
                 rule=f"1 to {MAX_SCORES} names of series",
-                legal="study.scores=[top_1]",
+                legal=f"{path}.scores=[top_1]",
             )
         if len(self.of) > MAX_EXPERIMENTS:
-            raise InvalidRequest("study.of", len(self.of), rule=f"at most {MAX_EXPERIMENTS} experiments")
+            raise InvalidRequest(f"{path}.of", len(self.of), rule=f"at most {MAX_EXPERIMENTS} experiments")
         if not all((*self.names.values(), *self.stands_for.values())):
-            raise InvalidRequest("study.names", "", rule="text that is not empty")
+            raise InvalidRequest(f"{path}.names", "", rule="text that is not empty")
         for name, value in (("target", self.target), ("samples", self.samples)):
             if value <= 0:
-                raise InvalidRequest(f"study.{name}", value, rule="above 0")
+                raise InvalidRequest(f"{path}.{name}", value, rule="above 0")
         for table in self.tables:
             if table not in STUDY_TABLES:
-                raise UnknownName("table of a study", table, STUDY_TABLES)
+                raise UnknownName(f"{path}.tables", table, STUDY_TABLES)
 
     @property
     def shown_tables(self) -> tuple[str, ...]:
@@ -167,84 +181,119 @@ class StudySpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RatioSpec:
-    """Median batch time of `system` divided by that of the quickest system of `versus`; at most `at_most`."""
+class ExpectationSpec(Specification):
+    """An expectation on the runs of an experiment, which the report judges.
 
-    kind: ClassVar[str] = "ratio"
-    what: str = ""
-    system: str
-    versus: tuple[str, ...]
+    Attributes:
+        kind: Kind of the expectation: ratio, loss, prediction or share.
+        what: Quantity, in words.
+        at_most: Largest value that meets the expectation.
+    """
+
+    kind: ClassVar[str]
+    what: str
     at_most: float
-
-    def __post_init__(self) -> None:
-        if not self.versus:
-            raise InvalidRequest("expect.versus", [], rule="at least one label of a run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossSpec:
-    """Largest relative difference of the losses of two runs; without `system`, of any run to the reference."""
+class RatioSpec(ExpectationSpec):
+    """kind=ratio: median batch time relative to the quickest of other runs.
+
+    Attributes:
+        system: Label of the run.
+        versus: Labels of the runs to compare with, of which the quickest counts.
+    """
+
+    kind: ClassVar[str] = "ratio"
+    system: str
+    versus: tuple[str, ...]
+
+    def check(self, path: str) -> None:
+        if not self.versus:
+            raise InvalidRequest(f"{path}.versus", [], rule="at least one label of a run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSpec(ExpectationSpec):
+    """kind=loss: largest relative difference of the losses of two runs.
+
+    Attributes:
+        system: Label of the run; empty for every run.
+        versus: Label of the run to compare with; empty for the reference.
+    """
 
     kind: ClassVar[str] = "loss"
-    what: str = ""
-    at_most: float
     system: str = ""
     versus: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionSpec:
-    """Relative error of a simulated metric; without `system`, the largest over all runs."""
+class PredictionSpec(ExpectationSpec):
+    """kind=prediction: relative error of a simulated metric.
+
+    Attributes:
+        system: Label of the run; empty for the largest error of every run.
+        of: Metric that is predicted: batch_time or payload_bytes.
+    """
 
     kind: ClassVar[str] = "prediction"
-    what: str = ""
-    at_most: float
     system: str = ""
     of: str = "batch_time"
 
-    def __post_init__(self) -> None:
+    def check(self, path: str) -> None:
         if self.of not in PREDICTED:
-            raise InvalidRequest("expect.of", self.of, rule=f"one of {', '.join(PREDICTED)}", legal="of=batch_time")
+            raise UnknownName(f"{path}.of", self.of, PREDICTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareSpec:
-    """Sum of the metrics `of` a run as a fraction of the sum of its metrics `over`, all in one unit."""
+class ShareSpec(ExpectationSpec):
+    """kind=share: sum of some metrics of a run as a fraction of the sum of others, all in one unit.
+
+    Attributes:
+        system: Label of the run.
+        of: Metrics to add.
+        over: Metrics to add and divide by; the batch time by default.
+    """
 
     kind: ClassVar[str] = "share"
-    what: str = ""
     system: str
     of: tuple[str, ...]
     over: tuple[str, ...] = ("batch_time",)
-    at_most: float
 
-    def __post_init__(self) -> None:
+    def check(self, path: str) -> None:
         for name, metrics in (("of", self.of), ("over", self.over)):
             if not metrics:
-                raise InvalidRequest(f"expect.{name}", [], rule="at least one metric", legal=f"{name}=[update_time]")
+                legal = f"{path}.{name}=[update_time]"
+                raise InvalidRequest(f"{path}.{name}", [], rule="at least one metric", legal=legal)
 
 
-ExpectationSpec = RatioSpec | LossSpec | PredictionSpec | ShareSpec
 EXPECTATIONS: Mapping[str, type[ExpectationSpec]] = {
     each.kind: each for each in (RatioSpec, LossSpec, PredictionSpec, ShareSpec)
 }
 
 
-def read_panel(row: Any) -> PanelSpec:
+def read_panel(row: Any, path: str = "panel") -> PanelSpec:
     """An entry of `experiment.panels`. Raises InvalidRequest for a malformed one."""
-    return read_dataclass(PanelSpec, row, "panel")
+    return _read(PanelSpec, row, path)
 
 
-def read_study(row: Any) -> StudySpec:
+def read_study(row: Any, path: str = "study") -> StudySpec:
     """The value of `experiment.study`. Raises InvalidRequest for a malformed one."""
-    return read_dataclass(StudySpec, row, "study")
+    return _read(StudySpec, row, path)
 
 
-def read_expectation(row: Any) -> ExpectationSpec:
+def read_expectation(row: Any, path: str = "expect") -> ExpectationSpec:
     """An entry of `experiment.expect`. Raises InvalidRequest for a malformed one."""
     if not isinstance(row, Mapping):
-        raise InvalidRequest("expect", row, rule="a mapping")
-    kind = row.get("kind")
+        raise InvalidRequest(path, row, rule="a mapping")
+    fields = dict(row)
+    kind = fields.pop("kind", None)
     if kind not in list(EXPECTATIONS):
-        raise UnknownName("expect.kind", kind, EXPECTATIONS)
-    return read_dataclass(EXPECTATIONS[kind], {name: value for name, value in row.items() if name != "kind"}, "expect")
+        raise UnknownName(f"{path}.kind", kind, EXPECTATIONS)
+    return _read(EXPECTATIONS[kind], fields, path)
+
+
+def _read(kind: type[S], row: Any, path: str) -> S:
+    spec = read_dataclass(kind, row, path)
+    spec.check(path)
+    return spec

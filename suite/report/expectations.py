@@ -135,7 +135,9 @@ def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> _Quantity
         return _prediction_error(group, spec)
     if isinstance(spec, ShareSpec):
         return _share(group, spec)
-    return _loss_difference(group, spec) if spec.system else _largest_loss_difference(group)
+    if isinstance(spec, LossSpec) and spec.system:
+        return _loss_difference(group, spec)
+    return _largest_loss_difference(group)
 
 
 def _judge(quantity: _Quantity, limit: float) -> tuple[Judgement, str]:

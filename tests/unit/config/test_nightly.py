@@ -1,4 +1,4 @@
-"""Settings of a nightly run and keys of an experiment; wrong ones are refused by their key."""
+"""Settings of a nightly run; wrong ones are refused by their key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from suite.config import nightly
-from suite.config.experiment import Expectation, Panel, Study
-from suite.core import experiment as specs
 from suite.core.errors import InvalidRequest
 from tests.support.refusals import refused
 
@@ -46,12 +44,3 @@ def test_damaged_file_is_refused(tmp_path: Path) -> None:
         (tmp_path / "nightly.yaml").write_text(text)
         with pytest.raises(InvalidRequest):
             nightly.read([], tmp_path / "nightly.yaml")
-
-
-def test_models_and_specifications_have_the_same_keys() -> None:
-    for model, spec in ((Panel, specs.PanelSpec), (Study, specs.StudySpec)):
-        assert list(model.model_fields) == list(spec.__dataclass_fields__)
-    models = {each.model_fields["kind"].annotation.__args__[0]: each for each in Expectation.__origin__.__args__}
-    assert models.keys() == specs.EXPECTATIONS.keys()
-    for kind, spec in specs.EXPECTATIONS.items():
-        assert set(models[kind].model_fields) - {"kind"} == set(spec.__dataclass_fields__) - {"kind"}

@@ -185,7 +185,7 @@ def test_runs_that_cannot_be_compared_have_a_reason():
 
 
 def test_an_expectation_that_is_none_is_not_comparable():
-    itself = {"kind": "ratio", "system": "pytorch 1x1", "versus": "pytorch 1x1", "at_most": 1}
+    itself = {"what": "", "kind": "ratio", "system": "pytorch 1x1", "versus": "pytorch 1x1", "at_most": 1}
     run = make("pytorch 1x1", loss=[1.0])
     assert judged(itself, run).judgement is MET
     for row in (None, [], *({**itself, "at_most": value} for value in (None, True, "1", 10**400)), {"kind": "speed"}):

@@ -230,7 +230,7 @@ MALFORMED = (
     ({"scores": ["top_1"], "target": -1}, "study.target"),
     ({"scores": ["top_1"], "samples": "many"}, "study.samples"),
     ({"scores": ["top_1"], "curves": "no"}, "study.curves"),
-    ({"scores": ["top_1"], "tables": ["rates"]}, "table of a study"),
+    ({"scores": ["top_1"], "tables": ["rates"]}, "study.tables"),
     ({"score": ["top_1"]}, "key of study"),
 )
 
