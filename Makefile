@@ -104,7 +104,7 @@ install: $(READY)
 .venv/ready: pyproject.toml constraints.txt
 	$(GUARD) $(PYTHON) -m venv .venv
 	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools hatchling editables
-	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,test,deepspeed,mpi,sweeps,examples]"
+	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,test,deepspeed,mpi,examples]"
 	@touch .venv/ready
 
 clean:

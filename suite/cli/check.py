@@ -28,7 +28,7 @@ def check(arguments: Arguments) -> int:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Set the flags that `suite run` reads from the namespace of the parser."""
-    parser.set_defaults(dry_run=False, cfg=None, package=None, resolve=False, info=None, hydra_help=False, label=[])
+    parser.set_defaults(dry_run=False, cfg=False, label=[])
 
 
 COMMAND = Command(

@@ -168,7 +168,7 @@ class Command:
             text = (
                 f"and {keys} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list"
             )
-            text += " of overrides. `suite run --cfg job` prints all keys. conf/ holds the choices of a group"
+            text += " of overrides. `suite run --cfg` prints all keys. conf/ holds the choices of a group"
             for part in (f"{text}: {' '.join(f'{group}=' for group in choices)}" if choices else f"{text}.",):
                 lines += textwrap.wrap(part, 112, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
         lines += ["", "example:", f"  suite {self.name} {self.example}".rstrip()]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -79,7 +80,7 @@ def unread_overrides(run: Run) -> Sequence[str]:
 
 
 def reproduce(given: Arguments) -> int:
-    from suite.cli.hydra_sweep import combined_status, dry_run_summary, plan_command, submit
+    from suite.cli.lines import combined_status, plan_line, plan_summary, submit
     from suite.config.compose import resolve
 
     dry, overrides = bool(given.options.dry_run), list(given.words)
@@ -99,10 +100,11 @@ def reproduce(given: Arguments) -> int:
         return status
     if dry:
         check_access(Path(base.reports), "reports")
-        plans = [plan_command(arguments) for arguments in commands]
-        for entry, plan in zip(base.scale.reproduce, plans, strict=True):
-            print("\n".join([str(entry), *plan.lines]))
-        print(dry_run_summary(plans))
+        counts = Counter[str]()
+        for entry, arguments in zip(base.scale.reproduce, commands, strict=True):
+            print(entry)
+            counts += plan_line(arguments)
+        plan_summary(counts)
         return Exit.OK  # a refused run is a row of the page
     check_folder(Path(base.reports), "reports")
     hides, progress = bool(given.options.blind) or blind.active(), Progress(expected)

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from suite.cli import Arguments, Command
-from suite.core.exit_codes import exit_code
+from suite.core.exit_codes import Exit, exit_code
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 from suite.core.units import seconds
@@ -58,25 +60,23 @@ def summary(record: Record) -> str:
 
 
 def command(arguments: Arguments) -> int:
-    from suite.cli.hydra_sweep import combined_status, dry_run_summary, plan_runs, submit, sweep
-    from suite.config.compose import register
+    from suite.cli.lines import combined_status, plan_runs, plan_summary, submit
+    from suite.config.compose import composed
     from suite.runner.labels import FLAG
+    from suite.runner.override_files import read_files
     from suite.runner.runs import expand
 
-    register()
-    options = arguments.options
+    options, dry = arguments.options, bool(arguments.options.dry_run)
+    if options.cfg:
+        print(yaml.safe_dump(composed(read_files(arguments.words)), sort_keys=False, allow_unicode=True), end="")
+        return Exit.OK
     words = [*arguments.words, *(f"{FLAG}{key}" for key in options.label)]
-    dry = bool(options.dry_run)
-    if options.cfg or options.package or options.resolve or options.info or options.hydra_help:
-        return sweep(for_hydra(arguments.given), dry, options.label)
     begin = time.monotonic()
     runs = expand(words)
     if runs and runs[0].config.launch.submit:
         return combined_status(submit([words], dry))
     if dry:
-        plan = plan_runs(runs)
-        print("\n".join([*plan.lines, dry_run_summary([plan])]))
-        return plan.exit
+        return plan_summary(plan_runs(runs))
     records = execute(runs)
     folder = Path(runs[0].config.reports) if runs else Path("reports")
     print(f"{format_count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
@@ -84,24 +84,10 @@ def command(arguments: Arguments) -> int:
     return exit_code(records, runs[0].config.on_error if runs else "record")
 
 
-def for_hydra(arguments: Sequence[str]) -> list[str]:
-    """The arguments for Hydra: all except --dry-run, and --label with its key."""
-    overrides, is_key = [], False
-    for argument in arguments:
-        if not is_key and argument != "--dry-run" and argument.partition("=")[0] != "--label":
-            overrides.append(argument)
-        is_key = not is_key and argument == "--label"
-    return overrides
-
-
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
-    parser.add_argument("-c", "--cfg", metavar="PART", help="print the configuration: job, hydra or all")
-    parser.add_argument("-p", "--package", metavar="KEY", help="with --cfg: print only this part")
-    parser.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
-    parser.add_argument("--info", nargs="?", const="all", metavar="PART", help="print the search path of Hydra")
+    parser.add_argument("--cfg", action="store_true", help="print the configuration, and start nothing")
     parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
-    parser.add_argument("--hydra-help", action="store_true", help="print the help of Hydra itself")
 
 
 COMMAND = Command(

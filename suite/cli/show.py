@@ -30,7 +30,7 @@ PREFIXED = ("s", "B", "flop", "flop/s", "B/s")  # units that are printed with a 
 MAX_RANKS = 16  # columns of a table of memory
 NEWEST = 5  # labels that a refusal lists
 REQUIRED = ("paper", "figure")  # keys that an executor requires to compose
-NOT_SHOWN = ("reports", "hydra", "experiment", "label")  # keys that do not affect the measurement
+NOT_SHOWN = ("reports", "experiment", "label")  # keys that do not affect the measurement
 
 
 def find(name: str, folder: Path) -> Record:

@@ -1,14 +1,13 @@
 """Composition of configurations with Hydra.
 
-This module and suite.cli.hydra_sweep are the only readers of Hydra. The rest of the suite, ranks included, sees
-typed models."""
+No other module reads Hydra. The rest of the suite, ranks included, sees typed models.
+"""
 
 from __future__ import annotations
 
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,7 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -85,17 +84,13 @@ class _ParsedOnce:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._repository, name)
 
-    def initialize_sources(self, config_search_path: Any) -> None:  # for hydra.searchpath
-        self._repository = deepcopy(self._repository)
-        self._repository.initialize_sources(config_search_path)
-
     def load_config(self, config_path: str) -> Any:
         if config_path not in self._parsed:
             try:
                 result = self._repository.load_config(config_path=config_path)
             except (OSError, ValueError, YAMLError) as error:
                 raise InvalidRequest(f"{config_path}.yaml: {error}", rule="a YAML file of keys and values") from error
-            if result is None or result.provider not in ("main", "hydra", "schema"):
+            if result is None or result.provider not in ("main", "schema"):
                 return result
             self._parsed[config_path] = pickle.dumps(result)
         return pickle.loads(self._parsed[config_path])
@@ -108,7 +103,6 @@ def _loader(folders: tuple[str, ...]) -> ConfigLoaderImpl:
     version.setbase("1.3")
     Plugins.instance()  # registers the readers of files
     path = ConfigSearchPathImpl()
-    path.append("hydra", "pkg://hydra.conf")
     path.append("main", f"file://{CONF}")
     for folder in folders:
         path.append("launch.python_path", f"file://{folder}")
@@ -119,15 +113,13 @@ def _loader(folders: tuple[str, ...]) -> ConfigLoaderImpl:
 
 
 def _load(overrides: Sequence[str], folders: tuple[str, ...]) -> DictConfig:
-    """Merge the chosen YAML files and apply the overrides. Hydra's own settings join only if an override names one."""
-    loader, hydra = _loader(folders), any(key_of(override).startswith(("hydra.", "hydra/")) for override in overrides)
+    """Merge the chosen YAML files and apply the overrides."""
+    loader = _loader(folders)
     parsed_overrides, repository = loader._parse_overrides_and_create_caching_repo("config", list(overrides))
-    chosen = create_defaults_list(repository, "config", parsed_overrides, prepend_hydra=hydra, skip_missing=False)
+    chosen = create_defaults_list(repository, "config", parsed_overrides, prepend_hydra=False, skip_missing=False)
     config = loader._compose_config_from_defaults_list(chosen.defaults, repository)
     OmegaConf.set_struct(config, True)
     loader._apply_overrides_to_config(chosen.config_overrides, config)
-    with open_dict(config):
-        config.pop("hydra", None)
     return config
 
 
@@ -150,7 +142,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def _is_value(override: Override) -> bool:
-    return override.package is None and override.key_or_group not in _GROUPS and not override.is_hydra_override()
+    return override.package is None and override.key_or_group not in _GROUPS
 
 
 class Composition(NamedTuple):
@@ -189,10 +181,10 @@ def resolve(overrides: Sequence[str]) -> RunConfig:
 
 
 def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
-    """Plain data without Hydra's part, with interpolations resolved or as they are written."""
+    """Plain data, with interpolations resolved or as they are written."""
     data = OmegaConf.to_container(config, resolve=resolved, throw_on_missing=resolved)
     assert isinstance(data, dict)
-    return {str(key): value for key, value in data.items() if key != "hydra"}
+    return {str(key): value for key, value in data.items()}
 
 
 def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -235,17 +227,22 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
     return [Path(str(name)).resolve() for name in folders]
 
 
-def override_value(key: str, overrides: Sequence[str], default: Any) -> Any:
-    """The unresolved value of `key` on the command line, or `default`. Raises InvalidRequest for a sweep over `key`."""
-    value = default
-    for override in overrides:
-        if override.lstrip("+").partition("=")[0] != key:
-            continue
-        override_tree = parsed(override)
-        if override_tree.is_sweep_override():
-            raise InvalidRequest(override, rule=f"a sweep has one {key}", legal=f"{key}={default}")
-        value = override_tree.value()
-    return value
+def choices(override: str, overrides: Sequence[str]) -> list[str]:
+    """The override for each of its values in a sweep over `overrides`; itself if it has no comma-separated values.
+
+    Raises InvalidRequest for a syntax error and for a sweep without a list of values.
+    """
+    parser = OverridesParser.create(config_loader=_loader(tuple(map(str, own_folders(overrides)))))
+    try:
+        (tree,) = parser.parse_overrides([override])
+    except HydraException as error:
+        raise explained(error, overrides) from error
+    if not tree.is_sweep_override():
+        return [override]
+    if not tree.is_discrete_sweep():
+        key = key_of(override)
+        raise InvalidRequest(override, rule="a sweep lists its values", legal=f"{key}=1,2 or {key}=range(1,3)")
+    return [f"{tree.get_key_element()}={value}" for value in tree.sweep_string_iterator()]
 
 
 def parsed(override: str) -> Override:
@@ -256,17 +253,13 @@ def parsed(override: str) -> Override:
         raise InvalidRequest(" ".join(str(error).split())) from error
 
 
-def searched(overrides: Sequence[str]) -> list[str]:
-    """The override that adds the folders of the command line to Hydra's search path."""
-    quoted = ["'file://{}'".format(str(folder).replace("'", r"\'")) for folder in own_folders(overrides)]
-    return [f"hydra.searchpath=[{','.join(quoted)}]"] if quoted else []
-
-
 def check_names(overrides: Sequence[str]) -> None:
     """Check that each `group=choice` names existing choices (`group=a,b` in a sweep names two)."""
     legal_groups = groups(overrides)
     for override in overrides:
         key, override_value, value = override.partition("=")
+        if key_of(override).startswith(("hydra.", "hydra/")):
+            raise InvalidRequest(override, rule="Hydra's own settings have no effect", legal="seed=1")
         if not override_value and not override.startswith("~"):
             example = _default_choice(key) or next(
                 map(format_typed, legal_value(every_key(RunConfig).get(key))), "VALUE"

@@ -46,4 +46,4 @@ def read_files(overrides: Sequence[str]) -> list[str]:
 def _selects_code(override: str) -> bool:
     """Whether an override selects a program or code. A file of overrides may come from another person."""
     key, _, value = override.strip().lstrip("+~").partition("=")
-    return key.startswith((*TYPED, "hydra")) or (key == "launch" and "{" in value)
+    return key.startswith(TYPED) or (key == "launch" and "{" in value)

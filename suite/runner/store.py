@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # keys without influence on the numbers of a measurement: folders, lists of experiments, requests to a scheduler, and
 # how long a parent waits for ranks
-_NOT_DECIDING = ("reports", "hydra", "scale", "checkpoint", "rerun", "on_error")
+_NOT_DECIDING = ("reports", "scale", "checkpoint", "rerun", "on_error")
 SCHEDULER_KEYS = (
     "submit",
     "scheduler",

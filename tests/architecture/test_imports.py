@@ -37,7 +37,7 @@ FORBIDDEN = (  # files, and names that they do not import
     (r"suite/(core|comm|engine|memory|gnn|simulate)/", r"suite\.papers"),  # what a claim measures depends on no claim
     (rf"(?!{TORCH})", r"torch|torchvision"),
     (r"(?!suite/comm/p2p/mpi\.py$)", r"mpi4py"),
-    (r"(?!suite/config/compose\.py$|suite/cli/)", r"hydra|omegaconf"),
+    (r"(?!suite/config/compose\.py$)", r"hydra|omegaconf"),
     (r"(?!suite/config/)", r"pydantic|pydantic_core"),
     (r"suite/report/", rf"suite\.(?!(core|stats|report|{ROWS})(\.|$)).*"),
     (r"suite/stats/", r"suite\.(?!(core|stats)(\.|$)).*"),

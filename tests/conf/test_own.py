@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suite.cli.main import main
-from suite.config.compose import CONF, groups, own_folders, resolve, searched
+from suite.config.compose import CONF, groups, own_folders, resolve
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.record import Record
@@ -47,7 +47,6 @@ def test_user_system_is_composed_and_built(mine: Path) -> None:
     config = resolve([python_path(mine), "system=own_order"])
     assert config.schedule.data() == {"_target_": "own_order.Order"}, "the default schedule is replaced"
     assert config.launch.python_path == [str(mine)]
-    assert "hydra" not in config.more
     (run,) = expand([python_path(mine), "system=own_order", "grid.inter=2"])
     assert (run.refusal, run.label) == (None, "own_order 2x1")
 
@@ -78,13 +77,11 @@ def test_wrong_folders_are_refused(mine: Path) -> None:
     with refused(InvalidRequest, rule="there is a system=axonn already", legal="system=axonn_of_mine"):
         resolve([python_path(mine), "system=own_order"])
     assert own_folders(["launch.python_path=[]", "system=axonn"]) == []
-    assert searched(["grid.inter=2"]) == []
     with pytest.raises(InvalidRequest):
         resolve(["launch.python_path=[unclosed"])
 
 
 def test_sweep_searches_user_folders(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["suite"])
     monkeypatch.setenv("PYTHONPATH", str(CONF.parent))
     monkeypatch.chdir(tmp_path)
     refused_values = ["batch.size=7", f"reports={tmp_path}"]  # no rank starts

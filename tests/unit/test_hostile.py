@@ -128,7 +128,6 @@ PROGRAMS = (
     "+launch.python_path=[somewhere]",
     "launch.extra={wrap: evil}",
     "++launch={mpiexec: evil}",
-    "hydra.searchpath=[somewhere]",
 )
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.cli.hydra_sweep import combined_status, ending_reason, plan_command, sweep
+from suite.cli.lines import combined_status, plan_line
 from suite.cli.main import main
-from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.interleave import measure
+from suite.runner.isolated import ending_reason
 from suite.runner.launch.signals import Interrupted
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
@@ -31,11 +31,7 @@ from tests.support.drawn import cells
 from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parents[2]
-FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK}  # records of jobs
-LAUNCHERS = [
-    pytest.param("hydra/launcher=joblib hydra.launcher.n_jobs=2", marks=pytest.mark.exhaustive),
-    pytest.param("hydra/launcher=submitit_local", marks=pytest.mark.exhaustive),
-]
+FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK, "told_to_end": Outcome.CANCELLED}  # records of jobs
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -47,8 +43,6 @@ def words(folder: Path, *more: str) -> list[str]:
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """A command in this process; its jobs are processes."""
-    monkeypatch.setattr(sys, "argv", ["suite"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return lambda command, *more: main([command, *words(tmp_path, *more)])
@@ -85,22 +79,14 @@ def test_killed_job_ends_alone_and_dry_sweep_counts_what_is_missing(
     assert any("SIGKILL" in file.read_text() for file in (tmp_path / "reports" / "records").glob("*.json"))
     (tmp_path / "asked.yaml").write_text(f"['executor.how={','.join(FATES)},raises']")
     asked = f"@{tmp_path / 'asked.yaml'}"
-    for grid, status, counts in (
-        ("grid.inter=1,0", Exit.SOME_FAILED, "6 runs: 1 would run, 2 have a record, 3 refused"),
-        ("grid.inter=0", Exit.NOTHING, "3 runs: 0 would run, 0 have a record, 3 refused"),
+    for folder, status, counts in (
+        ("checkpoint.folder=null,/proc/x", Exit.SOME_FAILED, "8 runs: 2 would run, 4 have a record, 2 refused"),
+        ("checkpoint.folder=/proc/x seed=1", Exit.NOTHING, "4 runs: 0 would run, 0 have a record, 4 refused"),
     ):
-        assert suite("sweep", "--dry-run", asked, grid) == status
+        assert suite("sweep", "--dry-run", asked, *folder.split()) == status
         assert counts in capfd.readouterr().out.splitlines()[-1]
     assert not begun(tmp_path)
     assert len(outcomes(tmp_path)) == len(FATES)
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_killed_job_ends_no_sweep_under_other_launchers(
-    launcher: str, tmp_path: Path, suite: Callable[..., int]
-) -> None:
-    assert suite("sweep", *launcher.split(), "executor.how=killed,told_to_end,well,slow") == Exit.SOME_FAILED
-    assert outcomes(tmp_path) == FATES | {"told_to_end": Outcome.CANCELLED, "slow": Outcome.OK}
 
 
 @pytest.mark.exhaustive
@@ -173,9 +159,8 @@ def started(folder: Path, *line: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("launcher", ["hydra/launcher=basic", *LAUNCHERS])
-def test_killed_sweep_leaves_no_job(launcher: str, tmp_path: Path) -> None:
-    sweep = started(tmp_path, "sweep", *launcher.split(), "executor.how=sleeps", "seed=0,1")
+def test_killed_sweep_leaves_no_job(tmp_path: Path) -> None:
+    sweep = started(tmp_path, "sweep", "executor.how=sleeps", "seed=0,1")
     os.kill(sweep.pid, signal.SIGKILL)
     sweep.communicate()
     wait_until(lambda: not processes_of(tmp_path), 10, "a job went on")
@@ -230,16 +215,19 @@ def test_status_of_a_dead_job_decides_its_records() -> None:
         assert words in reason
 
 
-def test_arguments_that_hydra_does_not_take_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["suite"])
-    with pytest.raises(InvalidRequest):
-        sweep(["-m", "--nothing-of-hydras", "system=axonn,gpipe", f"reports={tmp_path}"])
+def test_illegal_value_refuses_the_sweep_before_any_run(
+    tmp_path: Path, suite: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for word in ("grid.inter=1,0", "launch=local,null", "executor.how=well,[1,"):
+        assert suite("sweep", "executor.how=well", word) == Exit.NOTHING
+        assert len(capfd.readouterr().err.splitlines()) == 1
+    assert not begun(tmp_path)
 
 
 @pytest.mark.parametrize("key", ["reports", "checkpoint.folder"])
 def test_dry_run_refuses_a_read_only_folder(key: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder, would_run in (("/proc/nobody", 0), (tmp_path / "file" / "below", 0), (tmp_path / "a" / "b", 1)):
-        plan = plan_command([f"reports={tmp_path}/reports", "system=axonn", f"{key}={folder}"])
-        assert (plan.would_run, plan.refused) == (would_run, 1 - would_run)
+        counts = plan_line([f"reports={tmp_path}/reports", "system=axonn", f"{key}={folder}"])
+        assert counts == ({"would run": 1} if would_run else {"refused": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is made"

@@ -128,7 +128,7 @@ def test_jobs_of_a_scheduler_are_submitted_together(
 ) -> None:
     """Every entry is a job; the worst end is the command's."""
     submitted: list[list[str]] = []
-    monkeypatch.setattr("suite.cli.hydra_sweep.submit", lambda commands, dry: submitted.extend(commands) or [0, 1])
+    monkeypatch.setattr("suite.cli.lines.submit", lambda commands, dry: submitted.extend(commands) or [0, 1])
     overrides = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
     assert reproduce.main(overrides) == Exit.SOME_FAILED
     assert submitted == [["experiment=formulas", *overrides], ["experiment=smoke", *overrides]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from suite.cli.hydra_sweep import label_flags
-from suite.cli.run import for_hydra
+from suite.cli.sweep import combinations, label_flags
 from suite.core.errors import InvalidRequest
 from suite.runner import labels
 from suite.runner.runs import expand
@@ -41,16 +40,18 @@ def test_equal_labels_gain_the_overrides_that_differ() -> None:
     assert run_labels == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
 
 
-def test_sweep_labels_its_jobs_by_varied_keys() -> None:
-    line = ["-m", "system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=1,2", "launch.nodes=1"]
-    job = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
-    assert label_flags(job, line) == ["--label=measure.rounds"]
-    assert label(*job, *label_flags(job, line)) == "axonn 1x1 measure.rounds=2 seed=2"
-    assert label(*job) == "axonn 1x1 seed=2"
-    timeout = "launch.heartbeat_timeout"  # varied by another sweeper, or named on the command line
-    assert label_flags([f"{timeout}=5"], []) == label_flags([f"{timeout}=5"], [], [timeout]) == [f"--label={timeout}"]
-    assert label_flags(["system=axonn"], [], ["measure.batches"]) == ["--label=measure.batches"]
-    assert for_hydra(["-m", "--label", "seed", "--dry-run", "a=1", "--label=tag", "b=2"]) == ["-m", "a=1", "b=2"]
+def test_sweep_labels_its_lines_by_varied_keys() -> None:
+    words = ["system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=range(1,3)", "launch.nodes=1"]
+    lines = list(combinations(words))
+    assert len(lines) == 8
+    line = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
+    assert [*line, "launch.nodes=1"] in lines
+    assert label_flags(words) == ["--label=measure.rounds"]
+    assert label(*line, *label_flags(words)) == "axonn 1x1 measure.rounds=2 seed=2"
+    assert label(*line) == "axonn 1x1 seed=2"
+    assert label_flags(["system=axonn"], ["measure.batches"]) == ["--label=measure.batches"]
+    with refused(InvalidRequest, "seed", rule="a sweep lists its values"):
+        list(combinations(["seed=interval(1,2)"]))
 
 
 def test_runs_of_equal_system_names_have_distinct_labels() -> None:
