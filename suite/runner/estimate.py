@@ -22,7 +22,7 @@ from suite.workload.stage_memory import held_entries, microbatch_memory
 from suite.workload.throughput_unit import counted_in
 from suite.workload.transformer import LayerShape, Transformer
 
-_WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def budgets(config: RunConfig, schedule: Schedule | None = None) -> list[Budget]:
@@ -34,7 +34,7 @@ def budgets(config: RunConfig, schedule: Schedule | None = None) -> list[Budget]
     grid = config.grid.build()
     shape = config.network()
     half = config.precision.half
-    width = _WIDTH[half or config.model.dtype]
+    width = WIDTH[half or config.model.dtype]
     shapes = shape.shapes(width)
     optimizer, exchanged = config.optimizer, config.grid.data == 2 and config.pair_exchange
     chunk = (

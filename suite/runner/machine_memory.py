@@ -9,8 +9,9 @@ the memory of each rank must also fit its device, if `nvidia-smi` reports the si
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -32,21 +33,11 @@ from suite.workload.throughput_unit import counted_in
 TORCH, PLAIN = 150_000_000, 14_000_000
 TOKEN, PIXEL = 8, 4  # bytes of a token id, and of a colour of a pixel, in a batch
 ENTRY = 2 * (4 + 4)  # bytes per edge: index and weight, in the adjacency matrix and in the normalized matrix
-_WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 CGROUPS = Path("/sys/fs/cgroup")
 REMEDY = "a smaller model or batch, more nodes, or launch.memory_check=false"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
-    """Memory limit in bytes, and its source."""
-
-    bytes: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryNeed:
+class MemoryNeed(NamedTuple):
     """Bytes of one process in host memory, and on its CUDA device if it has one."""
 
     host: int
@@ -61,172 +52,105 @@ def check_memory(config: RunConfig) -> None:
     launch, executor = config.launch, config.executor
     if not launch.memory_check or launch.submit:
         return
-    graphs = graph_bytes(config)
-    needs = rank_needs(config) if executor.starts_ranks else []
-    limit = machine_limit()
-    size = len(needs)
-    per_node = place_ranks(size, launch)[1] if needs and launch.launcher == "srun" else max(1, size)
-    nodes = [needs[first : first + per_node] for first in range(0, size, per_node)] or [[]]
-    fullest = max(nodes, key=lambda node: sum(need.host for need in node))
-    total = graphs + sum(need.host for need in fullest)
-    if total > limit.bytes:
-        raise InvalidRequest(
-            f"{_subject(config)}: at least {si(total, 'B')} of memory for {_processes(len(fullest), graphs)}",
-            rule=f"this machine has {si(limit.bytes, 'B')}, {limit.source}",
-            legal=REMEDY,
-        )
-    if any(need.device for need in needs):
-        _check_devices(config, nodes)
+    graphs, limit = graph_bytes(config), machine_limit()
+    ranks = rank_needs(config) if executor.starts_ranks else []
+    devices = device_limits() if any(rank.device for rank in ranks) else []
+    graph = f"graph={config.graph.name}" if config.graph else f"executor={executor.name}"
+    what = f"model={config.model.name}" if executor.trains and not executor.reads_graphs else graph
+    per_node = place_ranks(len(ranks), launch)[1] if ranks and launch.launcher == "srun" else len(ranks)
+    for first in range(0, len(ranks) or 1, per_node or 1):
+        node = ranks[first : first + per_node]
+        total = graphs + sum(rank.host for rank in node)
+        if total > limit:
+            what += f": at least {si(total, 'B')} of memory for {len(node)} ranks{' and the graph' if graphs else ''}"
+            rule = f"this machine, or the control group of this process, has {si(limit, 'B')}"
+            raise InvalidRequest(what, rule=rule, legal=REMEDY)
+        for number, (rank, device) in enumerate(zip(node, devices, strict=False)):
+            if rank.device > device:
+                what += f": at least {si(rank.device, 'B')} on the device of rank {number} of a node"
+                raise InvalidRequest(what, rule=f"CUDA device {number} has {si(device, 'B')}", legal=REMEDY)
 
 
-def _subject(config: RunConfig) -> str:
-    executor = config.executor
-    if executor.reads_graphs:
-        return f"graph={config.graph.name}" if config.graph else "the graph"
-    return f"model={config.model.name}" if executor.trains else f"executor={executor.name}"
-
-
-def _processes(ranks: int, graphs: int) -> str:
-    parts = [f"{ranks} {'rank' if ranks == 1 else 'ranks'}"] if ranks else []
-    return " and ".join([*parts, *(["the whole graph"] if graphs else [])])
-
-
-def _check_devices(config: RunConfig, nodes: Sequence[Sequence[MemoryNeed]]) -> None:
-    """Check each rank against its device, which has the rank's number on the node."""
-    devices = device_limits()
-    for node in nodes:
-        for number, (need, device) in enumerate(zip(node, devices, strict=False)):
-            if need.device > device:
-                raise InvalidRequest(
-                    f"{_subject(config)}: at least {si(need.device, 'B')} on the device of rank {number} of a node",
-                    rule=f"CUDA device {number} has {si(device, 'B')}",
-                    legal=REMEDY,
-                )
-
-
-# -- memory that a run needs -----------------------------------------------------------------------------------------
-
-
-def rank_needs(config: RunConfig) -> list[MemoryNeed]:
+def rank_needs(config: RunConfig) -> Sequence[MemoryNeed]:
     """Memory of each rank, in rank order."""
-    executor, grid = config.executor, config.grid.build()
+    executor, size = config.executor, config.grid.build().size
     if executor.kind == "full_graph":  # the size of each part is unknown before the graph is partitioned
-        return [MemoryNeed(TORCH)] * grid.size
+        return [MemoryNeed(TORCH)] * size
     if (stand_in := registry.stand_in(executor)) is not None:
-        bytes_each = TORCH if executor.loads_torch else PLAIN
-        return [MemoryNeed(bytes_each + size) for size in stand_in.bytes_per_rank(config)]
-    cuda = config.launch.device == "cuda"
-    ranks = [
-        MemoryNeed(on_host, on_device) if cuda else MemoryNeed(on_host + on_device)
-        for on_device, on_host in training_bytes(config)
-    ]
+        base = TORCH if executor.loads_torch else PLAIN
+        return [MemoryNeed(base + extra) for extra in stand_in.bytes_per_rank(config)]
     base = TORCH + batches_bytes(config)
+    ranks = training_bytes(config)
     if executor.one_process:
-        return [MemoryNeed(base + sum(rank.host for rank in ranks), sum(rank.device for rank in ranks))]
-    return [MemoryNeed(base + rank.host, rank.device) for rank in ranks]
+        ranks = [MemoryNeed(sum(rank.host for rank in ranks), sum(rank.device for rank in ranks))]
+    if config.launch.device == "cuda":
+        return [MemoryNeed(base + rank.host, rank.device) for rank in ranks]
+    return [MemoryNeed(base + rank.host + rank.device) for rank in ranks]
 
 
-def training_bytes(config: RunConfig) -> list[tuple[int, int]]:
-    """Peak bytes of each rank on its device and in host memory; zeros without a formula for the model."""
-    size = config.grid.build().size
+def training_bytes(config: RunConfig) -> list[MemoryNeed]:
+    """Peak bytes of each rank that trains; zeros without a formula for the model.
+
+    For a system with a memory layout of its own, a lower bound: every replica stores weights and gradients, optimizer
+    states are stored once, and a pruned system may store the remaining entries only.
+    """
+    size, half, pruning = config.grid.build().size, config.precision.half, config.pruning
     try:
         if config.system.has_memory_model:
             budgets = estimate.budgets(config)
-            return [(budget.peak, budget.layout.bytes(home="host")) for budget in budgets]
-        return [(min_state_bytes(config) // size, 0)] * size
+            return [MemoryNeed(budget.layout.bytes(home="host"), budget.peak) for budget in budgets]
+        full, width = estimate.WIDTH[config.model.dtype], estimate.WIDTH[half or config.model.dtype]
+        entries = sum(layer.parameters for layer in config.network().shapes(width))
+        density = (1 - pruning.sparsity) if pruning.ticket else 1.0
+        moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False)) + bool(half)
+        states = density * entries * (2 * width * config.grid.data + full * moments)
+        return [MemoryNeed(0, round(states) // size)] * size
     except Exception:  # no formula for this kind of model, or a fault of its shape, which the run reports
-        return [(0, 0)] * size
-
-
-def min_state_bytes(config: RunConfig) -> int:
-    """Lower bound on the bytes of model states over all ranks, for a system with a memory layout of its own.
-
-    Every replica stores weights and gradients; optimizer states are stored once. A pruned system may store the
-    remaining entries only.
-    """
-    precision, pruning = config.precision.half, config.pruning
-    full = _WIDTH[config.model.dtype]
-    width = _WIDTH[precision] if precision else full
-    entries = sum(layer.parameters for layer in config.network().shapes(width))
-    density = (1 - pruning.sparsity) if pruning.ticket else 1.0
-    moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False)) + bool(precision)
-    replicas = int(config.grid.data)
-    return round(float(density * entries) * (2 * width * replicas + full * moments))
+        return [MemoryNeed(0)] * size
 
 
 def batches_bytes(config: RunConfig) -> int:
     """Bytes of the batches that a rank draws ahead: those of a round, or a few if a round has many."""
     measure, shape = config.measure, config.network()
     word, count = counted_in(shape)
-    sample = 2 * TOKEN * count
-    if word == "image":
-        sample = PIXEL * shape.pixels
-    batches = max(measure.warm_up, measure.discard_first + measure.batches)
+    sample = PIXEL * shape.pixels if word == "image" else 2 * TOKEN * count
     batch = config.batch.size * sample
-    return int(min(batches * batch, max(AHEAD, KEPT * batch)))
+    return int(min(max(measure.warm_up, measure.discard_first + measure.batches) * batch, max(AHEAD, KEPT * batch)))
 
 
 def graph_bytes(config: RunConfig) -> int:
     """Bytes of the synthetic graphs in the parent of a full-graph run. The size of a file is unknown before reading."""
     sources = [config.graph.source.build()] if config.graph else []
-    plugins = plugins_in("executor", config.executor.plain())
-    sources += [build(plugin) for _, plugin in plugins if _is_synthetic(str(plugin[TARGET]))]
-    return max((synthetic_bytes(source) for source in sources if isinstance(source, SyntheticGraph)), default=0)
+    for _, plugin in plugins_in("executor", config.executor.plain()):
+        target = locate(str(plugin[TARGET]))
+        if isinstance(target, type) and issubclass(target, SyntheticGraph):
+            sources.append(build(plugin))
+    graphs = [source for source in sources if isinstance(source, SyntheticGraph)]
+    return max((round(each.vertices * (each.degree * ENTRY + each.features * 4)) for each in graphs), default=0)
 
 
-def _is_synthetic(path: str) -> bool:
-    """Whether a class path names a synthetic graph."""
-    target = locate(path)
-    return isinstance(target, type) and issubclass(target, SyntheticGraph)
+def machine_limit() -> int:
+    """Bytes of memory of the machine, or the limit of this process's control group if that is less."""
+    total = int(psutil.virtual_memory().total)
+    return min([total, *cgroup_limits(Path("/proc/self/cgroup"), CGROUPS)])
 
 
-def synthetic_bytes(source: SyntheticGraph) -> int:
-    return round(source.vertices * (source.degree * ENTRY + source.features * 4))
-
-
-# -- memory of the machine -------------------------------------------------------------------------------------------
-
-
-def machine_limit() -> MemoryLimit:
-    """Memory of the machine, or the limit of this process's control group if that is less."""
-    total = MemoryLimit(int(psutil.virtual_memory().total), "all of its memory")
-    group = cgroup_limit(Path("/proc/self/cgroup"), CGROUPS)
-    return (
-        total
-        if group is None or group >= total.bytes
-        else MemoryLimit(group, "the limit of this process's control group")
-    )
-
-
-def cgroup_limit(membership: Path, mounted: Path) -> int | None:
-    """Memory limit of a process's control groups (version 1 or 2) in bytes; None without a limit.
+def cgroup_limits(membership: Path, mounted: Path) -> list[int]:
+    """Memory limits in bytes of a process's control groups (version 1 or 2) and of the groups around them.
 
     Args:
         membership: The process's /proc/PID/cgroup, with lines ID:CONTROLLERS:PATH.
         mounted: Folder at which the groups are mounted.
     """
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
     limits: list[int] = []
-    for line in lines:
+    for line in membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else ():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and "memory" not in controllers.split(","):
-            continue
         base, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
-        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-        for depth in range(len(parts) + 1):  # a limit applies to all nested groups
-            limits += _limit(base.joinpath(*parts[:depth]) / name)
-    return min(limits, default=None)
-
-
-def _limit(file: Path) -> list[int]:
-    """The limit in a file; empty if the file is missing or holds `max`."""
-    try:
-        return [int(file.read_text(encoding="ascii"))]
-    except (OSError, ValueError):
-        return []
+        group = base / path.lstrip("/")
+        for folder in (group, *group.parents) if not controllers or "memory" in controllers.split(",") else ():
+            with suppress(OSError, ValueError):  # no such file, or no limit: `max`
+                limits.append(int((folder / name).read_text(encoding="ascii")))
+    return limits
 
 
 def device_limits() -> list[int]:
