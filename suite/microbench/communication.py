@@ -16,7 +16,8 @@ import torch.distributed as dist
 
 from suite import accelerator
 from suite.accelerator import host_time
-from suite.comm.collective.process_group import SUSPENDED, TorchWorld
+from suite.comm.collective.process_group import TorchWorld
+from suite.comm.p2p.gloo import UNLIMITED
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import RankError
 from suite.core.op import Kind, Op
@@ -149,7 +150,7 @@ class SecondBackend(TorchWorld):
         self.rank, self.size, self.device, self.eager_bytes = world.rank, world.size, world.device, world.eager_bytes
         self.backend, self.order = backend, "static" if backend == "nccl" else "any"
         self.staged = backend == "gloo" and not accelerator.on_host(self.device)
-        self.timeout = SUSPENDED
+        self.timeout = UNLIMITED
         self.open_channels()
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from suite import accelerator
-from suite.comm.p2p.gloo import GlooTransport, abort_group
-from suite.comm.p2p.gloo_channel import PAYLOAD_TAGS
+from suite.comm.p2p.gloo import TAGS, UNLIMITED, GlooTransport, abort_group
 from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
@@ -26,8 +24,6 @@ from suite.comm.rendezvous.process_exit import exception_raised
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_interface
 from suite.core.errors import InvalidRequest, PeerEnded
 from suite.core.protocols import Group, Handle, Transport
-
-SUSPENDED = timedelta(days=30)  # limit of a message where a parent suspends ranks between two rounds
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
@@ -191,7 +187,7 @@ class TorchWorld:
         suspended: bool = False,
     ) -> None:
         check_eager_bytes(eager_bytes)
-        self.timeout = SUSPENDED if suspended else None
+        self.timeout = UNLIMITED if suspended else None
         self.rank, self.size, self.device = launch.rank, launch.size, torch.device(device)
         self.backend, self.order = transport, "static" if transport == "nccl" else order
         self.eager_bytes = eager_bytes
@@ -210,14 +206,10 @@ class TorchWorld:
         transport = NcclTransport if self.backend == "nccl" else GlooTransport
         return transport(self, homes)
 
-    def tags(self) -> tuple[int, int, int]:
-        """Tags of frames and closing messages, and the first of PAYLOAD_TAGS tags, of one more transport.
-
-        They separate two engines in one process.
-        """
+    def first_tag(self) -> int:
+        """The first of TAGS tags of one more transport. They separate two engines in one process."""
         self.transport_count += 1
-        first = (2 + PAYLOAD_TAGS) * self.transport_count
-        return first, first + 1, first + 2
+        return TAGS * self.transport_count
 
     def lane_groups(self, homes: Sequence[int]) -> dict[tuple[int, int], Any]:
         """One process group per lane of this rank's pipeline, by (source stage, target stage).

@@ -164,19 +164,21 @@ def pack(op: Op, value: Value, buffer: Tensor) -> tuple[int, Value]:
     return layout.offsets[-1], ()
 
 
-def unpack(buffer: Tensor, view: memoryview, device: Any) -> tuple[Op, Value, Value]:
+def unpack(buffer: Tensor, view: memoryview, device: Any, later: Any = None) -> tuple[Op, Value, Value]:
     """Read the message in `buffer`.
 
     Args:
         buffer: Bytes of the message on the host; new tensors are of the same class.
         view: The same bytes.
         device: Device of the new tensors.
+        later: Device of tensors whose payload is still to be received; None for `device`.
 
     Returns:
         The op, its tensors, and those tensors whose payload is still to be received, allocated in their exact size.
     """
     op, inline, layout = _decode(view)
     on_host, start, tensors = device == buffer.device, buffer.data_ptr(), []
+    device = device if inline else later or device
     for (dtype, shape), offset in zip(layout.tensors, layout.offsets, strict=False):  # the last offset is the end
         tensor = buffer.new_empty(shape, dtype=dtype, device=device)
         if inline:
