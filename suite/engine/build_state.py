@@ -189,18 +189,16 @@ def _update_rule(
         "predicted weights": policy.predicts,
     }
     reason = next((reason for reason, holds in reasons.items() if holds), "")
-    own = [leaf for name in whole for leaf in leaves.get(name, ())]
-    is_plain = [*map(id, own)] == [*map(id, whole.values())]  # one rank that computes with the user's own weights
-    several = whole and "" not in leaves and not is_plain
+    knows_all = "" not in leaves  # no trained weight lacks a name in the whole model
     optimizer = TorchOptimizer(
         config.optimizer,
         TrainedWeights(named.values()),
         config.lr_scheduler,
         translate_for=reason,
-        whole=whole if several else None,
-        leaves=leaves if several else None,
+        whole=whole if knows_all else None,
+        leaves=leaves,
     )
-    if several:
+    if knows_all and leaves.keys() < whole.keys():
         check_separable(config.optimizer, optimizer.optimizer, whole, [name for name in whole if name in leaves])
     return optimizer
 

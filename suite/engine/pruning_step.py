@@ -135,7 +135,7 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
     kept = _kept_by_id(state, indices)
     if state.allocated:
         if kept and isinstance(rule := state.update.rule, TorchOptimizer):
-            rule.check_translated("compressed states of pruned weights")
+            rule.translate("compressed states of pruned weights")
         old, settings = state.model_states, state.settings
         flat = FlatLayout(old.parameters, kept)
         layout = make_layout(settings.config.memory, flat, tuple(old.rule.moments), old.dtype, old.half)

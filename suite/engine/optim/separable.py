@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
-from suite.engine.optim.own_weights import keep_own
-from suite.engine.optim.torch_optimizer import OptimizerFactory, TrainedWeights, made_optimizer
+from suite.engine.optim.torch_optimizer import OptimizerFactory, TrainedWeights, keep_own, made_optimizer
 
 
 def check_separable(

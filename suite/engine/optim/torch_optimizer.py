@@ -10,10 +10,12 @@ working.
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 import torch
 from torch import nn
@@ -25,7 +27,6 @@ from suite.core.values import Json, format_value
 from suite.engine.callables import callable_name
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
-from suite.engine.optim.own_weights import keep_own
 from suite.engine.states.flat_layout import FlatLayout
 
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
@@ -47,7 +48,7 @@ OptimizerFactory = Callable[["TrainedWeights"], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], schedulers.LRScheduler]
 
 
-class TrainedWeights(Sequence[nn.Parameter]):
+class TrainedWeights(list[nn.Parameter]):
     """Trained weights of one rank, in the order of its layers.
 
     An optimizer takes them as it takes a list of parameters. For parameter groups they have the methods of a module:
@@ -63,21 +64,10 @@ class TrainedWeights(Sequence[nn.Parameter]):
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
         self._named = list(named)
-
-    @overload
-    def __getitem__(self, index: int) -> nn.Parameter: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[nn.Parameter]: ...
-
-    def __getitem__(self, index: int | slice) -> nn.Parameter | list[nn.Parameter]:
-        return self.parameters()[index]
-
-    def __len__(self) -> int:
-        return len(self._named)
+        super().__init__(weight for _, weight in self._named)
 
     def parameters(self) -> list[nn.Parameter]:
-        return [parameter for _, parameter in self._named]
+        return list(self)
 
     def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Pairs (name in the whole model, weight)."""
@@ -106,8 +96,8 @@ class TorchOptimizer(UpdateRule):
         weights: These weights.
         scheduler: Makes a scheduler, which steps once per update; None for constant rates.
         translate_for: Reason to use the suite's rules, in words; empty to use torch's own step.
-        whole: Weights of the whole model by name, of which the factory makes the optimizer, as in a plain
-            script. The rank then keeps its own. None where a rank has its own weights only.
+        whole: Weights of the whole model by name, of which the factory makes the optimizer, as in a plain script. The
+            rank then keeps its own. Empty where the factory gets the rank's own weights.
         leaves: The weights of the rank that compute with each of them: none, one, or one for each end of a tie.
 
     Attributes:
@@ -130,19 +120,17 @@ class TorchOptimizer(UpdateRule):
         leaves: Mapping[str, Sequence[nn.Parameter]] | None = None,
     ) -> None:
         self.factory, self.weights = factory, weights
-        self.optimizer = made_optimizer(factory, TrainedWeights((whole or {}).items()) if whole else weights)
+        self.optimizer = made_optimizer(factory, TrainedWeights(whole.items()) if whole else weights)
         if whole and leaves is not None:
             keep_own(self.optimizer, {id(weight): leaves.get(name, ()) for name, weight in whole.items()})
-        self.settings: list[dict[str, Json]] = [_plain(group) for group in self.optimizer.param_groups]
-        self.translates = bool(translate_for)
+        self.settings: list[dict[str, Json]] = [_settings_of(group) for group in self.optimizer.param_groups]
+        self.translates = False
         if translate_for:
-            self.check_translated(translate_for)
+            self.translate(translate_for)
         self.scheduler = None if scheduler is None else _made_scheduler(scheduler, self.optimizer)
         self._group_of = {id(p): number for number, group in enumerate(self._groups()) for p in group["params"]}
-        self._state_names = self._names_of_states()
         self._runs: list[_Run] = []
         self._updates: int | None = None  # value of torch's step counters; None before the first step of new states
-        self._late = False  # a weight has had no gradient yet, so torch has not made its velocity
         self._uneven = False  # a weight had no gradient in some batch, and fewer steps than others
 
     # -- the interface of update rules -------------------------------------------------------------------------------
@@ -150,7 +138,7 @@ class TorchOptimizer(UpdateRule):
     @property
     def states(self) -> tuple[str, ...]:
         """Flat states, which torch's step uses too. Empty for an optimizer that keeps its own."""
-        return tuple(self._state_names)
+        return tuple(self._state_names())
 
     @property
     def drift_states(self) -> tuple[str, ...]:
@@ -159,14 +147,10 @@ class TorchOptimizer(UpdateRule):
     def step(self, state: RuleState, grad: torch.Tensor) -> None:
         """Step the weights of `state`. Torch's own step is one of all weights, whose `.grad` are views of `grad`."""
         if not self.translates:
-            follows = state.updates != self._updates  # the states are new, or those of a checkpoint
-            if follows:
+            if state.updates != self._updates:  # the states are new, or those of a checkpoint
                 self._use_flat_states(state)
-            skips = any(weight.grad is None for weight in self.weights.parameters())
+            self._uneven = self._uneven or any(weight.grad is None for weight in self.weights)
             self.optimizer.step()
-            if follows or skips or self._late:
-                self._late = not self._keep_first_states(state)
-            self._uneven = self._uneven or skips
             self._updates = state.updates + 1
             return
         for rule, part, span in self._parts(state, grad.numel()):
@@ -181,12 +165,7 @@ class TorchOptimizer(UpdateRule):
     # -- states ------------------------------------------------------------------------------------------------------
 
     def attach(self, flat: FlatLayout) -> None:
-        """Step weights in this flat order from now on.
-
-        Raises Unsupported for compressed weights where no rule has the optimizer's formula."""
-        if flat.indexed:
-            self.check_translated("compressed states of pruned weights")
-            self.translates = True
+        """Step weights in this flat order from now on."""
         self._runs = []
         for parameter in flat.order:
             span, group = flat.spans[id(parameter)], self._group_of[id(parameter)]
@@ -206,7 +185,7 @@ class TorchOptimizer(UpdateRule):
         """States of a weight that torch's optimizer keeps, by torch's names; empty where they are flat states.
 
         Raises Unsupported for a state that is no tensor."""
-        if self._state_names:
+        if self._state_names():
             return {}
         states = dict(self.optimizer.state.get(parameter, {}))
         for name, value in states.items():
@@ -237,14 +216,14 @@ class TorchOptimizer(UpdateRule):
         """Settings of now, as plain data.
 
         Raises Unsupported for step counters that differ between weights, of which a checkpoint holds one."""
-        if self._uneven and self._state_names and not isinstance(self.optimizer, torch.optim.SGD):
+        if self._uneven and self._state_names() and not isinstance(self.optimizer, torch.optim.SGD):
             raise Unsupported(
                 f"a checkpoint of {type(self.optimizer).__name__} after weights had no gradient in some batches",
                 rule="a checkpoint holds one number of steps for all weights",
                 legal="torch.optim.SGD, or a loss that depends on every weight",
             )
         scheduler = None if self.scheduler is None else self.scheduler.state_dict()
-        return {"groups": [_plain(group) for group in self._groups()], "scheduler": _plain_values(scheduler)}
+        return {"groups": [_settings_of(group) for group in self._groups()], "scheduler": _plain(scheduler)}
 
     def check_state_dict(self, saved: OptimizerSettings | None) -> None:
         """Raises InvalidRequest for a scheduler's state where there is no scheduler, and the other way round.
@@ -284,19 +263,23 @@ class TorchOptimizer(UpdateRule):
 
     # -- translation -------------------------------------------------------------------------------------------------
 
-    def check_translated(self, reason: str) -> None:
-        """Raises Unsupported where a group has no rule of the suite."""
-        for group in self._groups():
-            hooks = self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
-            if hooks or _rule_of(type(self.optimizer), group) is None:
-                options = [name for name in ("amsgrad", "centered", "maximize") if group.get(name)]
-                if hooks:
-                    reason = f"hooks of its step and {reason}"
-                raise Unsupported(
-                    f"{type(self.optimizer).__name__}{''.join(f' with {name}=True' for name in options)} with {reason}",
-                    rule="a step on a part of the weights needs a rule of the suite with the optimizer's formula",
-                    legal=f"{TRANSLATED} without amsgrad, centered, maximize and hooks of the step",
-                )
+    def translate(self, reason: str) -> None:
+        """Let the suite's rules step.
+
+        Raises Unsupported where a group has none, and after a step with states that torch's optimizer keeps."""
+        optimizer, groups = self.optimizer, self._groups()
+        hooked = bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+        begun = bool(optimizer.state) and not self._state_names()
+        if hooked or begun or len(self.rules()) < len(groups):
+            names = ("amsgrad", "centered", "maximize", "dampening")
+            options = [f"{name}={group[name]}" for group in groups[:1] for name in names if group.get(name)]
+            hooks = ["hooks of its step"] if hooked else []
+            raise Unsupported(
+                " with ".join([type(optimizer).__name__, *options, *hooks, reason]),
+                rule="a step on a part of the weights needs a rule of the suite with the optimizer's formula",
+                legal=f"{TRANSLATED} without amsgrad, centered, maximize and hooks of the step",
+            )
+        self.translates = True
 
     def rules(self) -> list[SGD | Adam | RMSprop]:
         """The rule of each parameter group, with its settings of now; empty where there is none."""
@@ -318,48 +301,25 @@ class TorchOptimizer(UpdateRule):
     def _groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups
 
-    def _names_of_states(self) -> dict[str, str]:
-        """Names of torch's states by those of the suite; empty where torch's optimizer keeps other states."""
-        rules = self.rules()
-        if len(rules) < len(self._groups()):
+    def _state_names(self) -> dict[str, str]:
+        """Names of torch's states by those of the suite; empty where torch's optimizer keeps its own states.
+
+        Those are states of another kind, and dampened velocities, which torch makes in its first step."""
+        rules, groups = self.rules(), self._groups()
+        if len(rules) < len(groups) or (not self.translates and any(group.get("dampening") for group in groups)):
             return {}
         names = dict.fromkeys(name for rule in rules for name in rule.states)
         return {name: STATE_NAMES[type(self.optimizer)][name] for name in names}
 
-    def _views(self, state: RuleState) -> Iterator[tuple[nn.Parameter, dict[str, torch.Tensor]]]:
-        """Each weight with its part of the flat states, by torch's names; nothing if torch keeps its own states."""
-        if not self._state_names:
-            return
-        views = {of_torch: state.views(state.moments[name]) for name, of_torch in self._state_names.items()}
-        for number, parameter in enumerate(self.weights.parameters()):
-            yield parameter, {name: tensors[number] for name, tensors in views.items()}
-
     def _use_flat_states(self, state: RuleState) -> None:
         """Make torch's states views of the flat ones, and set its step counters to the number of updates."""
-        makes_velocity = isinstance(self.optimizer, torch.optim.SGD)  # in its first step, from the gradient
-        for parameter, views in self._views(state):
+        views = {of_torch: state.views(state.moments[name]) for name, of_torch in self._state_names().items()}
+        for number, parameter in enumerate(self.weights if views else ()):
             of_torch = self.optimizer.state[parameter]
-            if makes_velocity:
-                of_torch.clear()
-            if state.updates or not makes_velocity:
-                of_torch.update(views)
-            if not makes_velocity:
+            of_torch.update({name: tensors[number] for name, tensors in views.items()})
+            if not isinstance(self.optimizer, torch.optim.SGD):
                 device, dtype = self._step_device(parameter), torch.get_default_dtype()
                 of_torch["step"] = torch.full((), state.updates, dtype=dtype, device=device)
-
-    @torch.no_grad()
-    def _keep_first_states(self, state: RuleState) -> bool:
-        """Copy the velocity that torch has made in its first step to the flat one. Returns whether all have one."""
-        complete = True
-        for parameter, views in self._views(state):
-            of_torch = self.optimizer.state[parameter]
-            for name, view in views.items():
-                made = of_torch.get(name)
-                complete = complete and made is not None
-                if made is not None and made.data_ptr() != view.data_ptr():
-                    view.copy_(made)
-                    of_torch[name] = view
-        return complete
 
 
 def learning_rate(rule: UpdateRule, updates: int) -> float:
@@ -369,66 +329,73 @@ def learning_rate(rule: UpdateRule, updates: int) -> float:
     return as_rate(rule.lr)(updates) if isinstance(rule, SGD | Adam | RMSprop) else math.nan
 
 
-def _called(argument: str, factory: Callable[[_T], _Made], given: _T, rule: str, legal: str) -> _Made:
-    """What a factory makes. Raises InvalidRequest for arguments that it, or the class that it calls, does not take."""
+def _made(
+    argument: str, factory: Callable[[_T], _Made], given: _T, fault_of: Callable[[_Made], str], rule: str, legal: str
+) -> _Made:
+    """What a factory makes. Raises InvalidRequest where its call fails, and for an object with a fault."""
     try:
-        return factory(given)
+        made = factory(given)
+        fault, cause = fault_of(made), None
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(
-            argument, factory, what=f"{argument}={callable_name(factory)} fails: {error}", rule=rule, legal=legal
-        ) from error
+        fault, cause = f"fails: {error}", error
+    if fault:
+        what = f"{argument}={callable_name(factory)} {fault}"
+        raise InvalidRequest(argument, factory, what=what, rule=rule, legal=legal) from cause
+    return made
 
 
 def made_optimizer(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
     """The optimizer that `factory` makes; a rank without weights gets one of a placeholder."""
-    given = weights if weights else TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
-    optimizer = _called("optimizer", factory, given, "a function of the trained weights that makes an optimizer", LEGAL)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InvalidRequest(
-            f"optimizer={callable_name(factory)} returns {format_value(optimizer)}",
-            rule="a function of the trained weights that makes an optimizer of torch.optim",
-            legal=LEGAL,
-        )
+    given = weights or TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
+
+    def fault(optimizer: object) -> str:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return f"returns {format_value(optimizer)}"
+        held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        missing = [
+            name for name, weight in weights.named_parameters() if weight.requires_grad and id(weight) not in held
+        ]
+        if missing:
+            return f"leaves out the weight {missing[0]}, which trains"
+        return "holds weights that this rank does not train" if held - set(map(id, given)) else ""
+
+    rule = "a function of the trained weights that makes an optimizer of torch.optim of all of them, and of no others"
+    optimizer = _made("optimizer", factory, given, fault, rule, LEGAL)
     if isinstance(optimizer, _NO_STEP):
-        raise Unsupported(
-            "optimizer",
-            type(optimizer).__name__,
-            rule="a step uses dense gradients, and evaluates no loss",
-            legal=LEGAL,
-        )
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    names = {id(parameter): name for name, parameter in given.named_parameters()}
-    trained = {id(parameter) for parameter in given.parameters() if parameter.requires_grad}
-    if weights and (missing := [name for key, name in names.items() if key in trained - held]):
-        raise InvalidRequest(
-            "optimizer",
-            optimizer,
-            what=f"optimizer= without the weight {missing[0]}",
-            rule="the parameter groups hold every trained weight of the rank",
-            legal=f"a group with {missing[0]}, or requires_grad_(False) before the engine is made",
-        )
-    if held - names.keys():
-        raise InvalidRequest(
-            "optimizer",
-            optimizer,
-            what="optimizer= with weights that this rank does not train",
-            rule="the function makes the optimizer of the weights that it is given",
-            legal=LEGAL,
-        )
+        rule = "a step uses dense gradients, and evaluates no loss"
+        raise Unsupported("optimizer", type(optimizer).__name__, rule=rule, legal=LEGAL)
     return optimizer
 
 
 def _made_scheduler(factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> schedulers.LRScheduler:
-    rule = "a function of the optimizer that makes a scheduler"
-    scheduler = _called("lr_scheduler", factory, optimizer, rule, _LEGAL_SCHEDULER)
-    if not isinstance(scheduler, schedulers.LRScheduler) or isinstance(scheduler, schedulers.ReduceLROnPlateau):
-        raise InvalidRequest(
-            f"lr_scheduler={callable_name(factory)} returns a {type(scheduler).__name__}",
-            rule="a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per "
-            "update and reads no loss",
-            legal=_LEGAL_SCHEDULER,
-        )
-    return scheduler
+    def fault(scheduler: object) -> str:
+        reads_loss = isinstance(scheduler, schedulers.ReduceLROnPlateau)
+        legal = isinstance(scheduler, schedulers.LRScheduler) and not reads_loss
+        return "" if legal else f"returns a {type(scheduler).__name__}"
+
+    rule = (
+        "a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per update, "
+        "and reads no loss"
+    )
+    return _made("lr_scheduler", factory, optimizer, fault, rule, _LEGAL_SCHEDULER)
+
+
+def keep_own(optimizer: torch.optim.Optimizer, leaves: Mapping[int, Sequence[nn.Parameter]]) -> None:
+    """Replace each weight of an optimizer of a whole model by the weights of this rank that compute with it.
+
+    So groups by name, by shape and by position are those of a plain script.
+
+    Args:
+        leaves: Weights of the rank by the id of the weight of the whole model."""
+    for group in optimizer.param_groups:
+        own = [leaves[id(weight)] for weight in group["params"]]
+        if "param_names" in group:
+            group["param_names"] = [n for n, each in zip(group["param_names"], own, strict=True) for _ in each]
+        group["params"] = [leaf for each in own for leaf in each]
+    for weight, states in list(optimizer.state.items()):
+        del optimizer.state[weight]
+        for leaf in leaves[id(weight)]:
+            optimizer.state[leaf] = copy.deepcopy(states)
 
 
 def _rule_of(kind: type[torch.optim.Optimizer], group: Mapping[str, Any]) -> SGD | Adam | RMSprop | None:
@@ -458,36 +425,26 @@ def _cut(weights: Sequence[torch.Tensor], span: slice) -> list[torch.Tensor]:
     return parts
 
 
-def _plain(group: Mapping[str, Any]) -> dict[str, Json]:
+def _settings_of(group: Mapping[str, Any]) -> dict[str, Json]:
     """Settings of a parameter group as plain data, without its weights."""
-    return cast("dict[str, Json]", _plain_values({name: v for name, v in group.items() if name not in _WEIGHTS}))
+    return cast("dict[str, Json]", _plain({name: value for name, value in group.items() if name not in _WEIGHTS}))
 
 
-def _plain_values(value: Any) -> Any:
-    """Nested settings as plain data: tensors of one number as numbers, tuples as lists, keys as text.
+def _plain(settings: Any) -> Any:
+    """Settings as a checkpoint holds them: tensors of one number as numbers, tuples as lists, keys as text.
 
-    Functions and other values that are no data are left out, as the resuming run has its own."""
-    if isinstance(value, torch.Tensor):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(name): _plain_values(element) for name, element in value.items() if _is_plain(element)}
-    if isinstance(value, list | tuple):
-        return [_plain_values(element) for element in value]
-    return value
+    None stands for functions and other values that are no data, as the resuming run has its own."""
 
+    def number(value: object) -> Any:
+        return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else None
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    if isinstance(value, Mapping):
-        return True
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
+    return json.loads(json.dumps(settings, default=number))
 
 
 def _like(current: Any, value: Any) -> Any:
     """A setting of a checkpoint in the type of the current one, such as a Counter of milestones by number."""
+    if value is None:
+        return current
     if isinstance(current, torch.Tensor):
         return torch.full_like(current, value)
     if isinstance(current, Mapping) and isinstance(value, Mapping):
@@ -495,5 +452,5 @@ def _like(current: Any, value: Any) -> Any:
         known = {keys.get(name, name): _like(current.get(keys.get(name, name)), each) for name, each in value.items()}
         return type(current)(known)  # type: ignore[call-arg]
     if isinstance(current, list | tuple) and isinstance(value, list) and len(current) == len(value):
-        return type(current)(_like(ours, saved) for ours, saved in zip(current, value, strict=True))
+        return type(current)(map(_like, current, value))
     return tuple(value) if isinstance(current, tuple) else value
