@@ -21,7 +21,7 @@ from suite.core.values import format_value
 from suite.engine.structure import Targets
 
 _LEGAL = "(inputs, targets), each a tensor, or a tuple or dict of tensors"
-_RULE = "a tensor with the samples in its first dimension, or a tuple or dict of such tensors"
+_RULE = "a tensor with values and the samples in its first dimension, or a tuple or dict of such tensors"
 
 
 def _named_values(name: str, tensors: Any) -> Targets:
@@ -34,18 +34,16 @@ def _named_values(name: str, tensors: Any) -> Targets:
 def _to_value(name: str, tensors: Any) -> Value:
     is_list = isinstance(tensors, tuple | list)
     value = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors) if is_list else None
-    if value is None or not all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in value):
+    if value is None or not all(isinstance(each, torch.Tensor) and each.dim() and not each.is_meta for each in value):
         legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
         raise InvalidRequest(f"{name} of a batch: {_described(tensors)}", rule=_RULE, legal=legal)
-    if any(tensor.is_meta for tensor in value):
-        raise InvalidRequest(f'{name} of a batch on the device "meta"', rule="tensors with values", legal=_LEGAL)
     return value
 
 
 def _described(value: Any) -> str:
     """A value without its numbers."""
     if isinstance(value, torch.Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+        return f"a tensor of shape {tuple(value.shape)} on {value.device}"
     if isinstance(value, np.ndarray):
         return f"a numpy array of shape {value.shape}"
     if isinstance(value, tuple | list | Mapping):
@@ -109,22 +107,18 @@ class BatchSlicer:
         """Inputs in the order of their names. Raises InvalidRequest unless these are `input_names`."""
         names = self.input_names
         if isinstance(inputs, dict):
-            if names is None:
-                raise InvalidRequest(
-                    f"inputs of a batch with the names {list(inputs)}",
-                    rule="a list of layers has no names for its inputs, which its first layer gets by position",
-                    legal="a tensor or a tuple of tensors, or a module as model=",
-                )
-            if inputs.keys() == {*names}:
+            if names is not None and inputs.keys() == {*names}:
                 return tuple(inputs[name] for name in names)
-        elif names is None or len(inputs) == len(names):
-            return inputs
-        description = f"the names {list(inputs)}" if isinstance(inputs, dict) else f"{len(inputs)} tensors"
-        raise InvalidRequest(
-            f"inputs of a batch with {description}",
-            rule=f"inputs hold the arguments input_names={list(names)} of the model's forward",
-            legal=f"input_names={list(inputs)}" if isinstance(inputs, dict) else f"a tuple of {len(names)} tensors",
-        )
+            what, legal = f"the names {list(inputs)}", f"input_names={list(inputs)}"
+        else:
+            if names is None or len(inputs) == len(names):
+                return inputs
+            what, legal = f"{len(inputs)} tensors", f"a tuple of {len(names)} tensors"
+        rule = f"inputs hold the arguments input_names={list(names or ())} of the model's forward"
+        if names is None:
+            rule = "a list of layers has no names for its inputs, which its first layer gets by position"
+            legal = "a tensor or a tuple of tensors, or a module as model="
+        raise InvalidRequest(f"inputs of a batch with {what}", rule=rule, legal=legal)
 
     def count(self, inputs: Value) -> int:
         """Microbatches per replica. Raises InvalidRequest for a batch that they do not divide."""

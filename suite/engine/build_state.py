@@ -177,9 +177,7 @@ def _update_rule(
         for name, parameter in modules[number].named_parameters():
             if parameter.requires_grad and id(parameter) not in named:
                 named[id(parameter)] = settings.name_of(number, name), parameter
-                ends = next((ends for ends in settings.ties if (number, name) in ends), ((number, name),))
-                listed = [each for each in (settings.name_of(*end) for end in ends) if each in whole]
-                leaves.setdefault((listed or [""])[0], []).append(parameter)
+                leaves.setdefault(settings.name_among(whole, number, name), []).append(parameter)
     reasons = {
         f"half={config.half_name!r}": config.half is not None,
         "bucket_numel=": config.bucket_numel is not None,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial, wraps
 from inspect import Parameter, signature
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeGuard, TypeVar
 
@@ -36,7 +37,7 @@ from suite.engine.ties import Tie
 from suite.memory.layout import Layout, compressed
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.placement import places
-from suite.workload.split import Split
+from suite.workload.split import Split, evenly
 
 _Engine = TypeVar("_Engine")
 _Arguments = ParamSpec("_Arguments")
@@ -225,16 +226,13 @@ class EngineConfig:
         if self.split is None:
             return
         stages = places(self.chosen_schedule, self.grid.inter)[0].stages
-        entries = list(self.split) if isinstance(self.split, Sequence) else [None]
-        ranges = [each for each in entries if isinstance(each, range) and each.step == 1 and each.start < each.stop]
-        bounds = [0, *(each.stop for each in ranges)]
-        consecutive = bounds[:-1] == [each.start for each in ranges] and bounds[-1] == layers
-        if not (len(ranges) == len(entries) == stages and consecutive):
-            even = [range(layers * stage // stages, layers * (stage + 1) // stages) for stage in range(stages)]
+        split: Any = self.split if isinstance(self.split, Sequence) else [self.split]
+        are_ranges = all(isinstance(each, range) and each.step == 1 and len(each) for each in split)
+        if not (are_ranges and len(split) == stages and [*chain(*split)] == [*range(layers)]):
             raise InvalidRequest(
                 f"split={format_value(self.split)} of {layers} layers on {stages} stages",
                 rule="a non-empty range of layers for each stage, in order, which together hold all layers",
-                legal=f"split={even} or split=None",
+                legal=f"split={list(evenly(layers, stages))} or split=None",
             )
 
     def _check_tied(self, layers: int) -> None:

@@ -38,35 +38,26 @@ class Copies:
     """Copies of the user's modules on one rank.
 
     Attributes:
-        layers: Pairs (original module, copy).
-        followers: Those copies.
+        followers: The copies, each with its original.
         weights: In mixed precision, pairs (original parameter, leaf); for a weight with several leaves here, the first.
         lent: Data that `lend` has given to the original parameter, by the id of the leaf.
     """
 
-    layers: list[tuple[nn.Module, nn.Module]] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)
     weights: list[tuple[nn.Parameter, nn.Parameter]] = field(default_factory=list)
     lent: dict[int, torch.Tensor] = field(default_factory=dict)
 
+    @property
+    def layers(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Pairs (original module, copy)."""
+        return [(follower.original, follower.copied) for follower in self.followers]
+
     def follow(self, state: ModelState) -> None:
         """Let the copies follow their originals: modes, attributes, and what the user has written to weights."""
         for follower in self.followers:
-            follower.follow(weights=not state.half)
+            follower.follow(trained=not state.half)
         if self.weights:
             state.round_weights()
-            self._read_frozen()
-
-    @torch.no_grad()
-    def _read_frozen(self) -> None:
-        """Round frozen weights and buffers of the originals to those of the copies."""
-        pairs = [pair for pair in self.weights if not pair[0].requires_grad]
-        buffers = [
-            pair for original, copied in self.layers for pair in zip(original.buffers(), copied.buffers(), strict=True)
-        ]
-        for own, copied in (*pairs, *buffers):
-            if own.data_ptr() != copied.data_ptr():
-                copied.data.copy_(own.data)
 
     def lend(self, state: ModelState) -> None:
         """Make the user's weights views of the full-precision weights, in mixed precision.
@@ -232,7 +223,6 @@ def _copy_layer(
         if half is None or not buffer.is_floating_point():
             memo[id(buffer)] = buffer
     layer_copy = copied(layer, f"layer {number}, {type(layer).__name__}", memo)
-    copies.layers.append((layer, layer_copy))
     copies.followers.append(Follower(layer, layer_copy))
     copies.weights.extend(weights)
     return layer_copy

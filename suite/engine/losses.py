@@ -259,24 +259,22 @@ def _rows(pieces: Sequence[_Piece], part: slice = slice(None)) -> tuple[Value, T
 
 def check_loss(loss: Any) -> None:
     """Raises InvalidRequest for a loss that is not callable, has weights, or declares another reduction than a mean."""
-    legal = "loss=torch.nn.functional.cross_entropy"
     if isinstance(loss, type):
-        raise InvalidRequest(
-            f"loss={loss.__name__}, a class",
-            rule="a function, or an object of a module class",
-            legal=f"loss={loss.__name__}()",
+        what, legal = f"{loss.__name__}, a class", f"{loss.__name__}()"
+    elif not callable(loss):
+        what, legal = format_value(loss), "torch.nn.functional.cross_entropy"
+    elif isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        what, legal = (
+            f"{type(loss).__name__}(...), which has trainable weights",
+            "cross_entropy, and a last layer that holds the weights",
         )
-    if not callable(loss):
-        raise InvalidRequest(f"loss={format_value(loss)}", rule="a function of outputs and targets", legal=legal)
-    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        raise InvalidRequest(
-            f"loss={type(loss).__name__}(...), which has trainable weights",
-            rule="only weights of model= train",
-            legal="a last layer that holds these weights",
-        )
-    reduction = _explicit_reduction(loss)
-    if reduction is not None and reduction not in _MEANS:
-        raise not_a_mean(loss, f"with reduction={reduction!r}")
+    else:
+        reduction = _explicit_reduction(loss)
+        if reduction is not None and reduction not in _MEANS:
+            raise not_a_mean(loss, f"with reduction={reduction!r}")
+        return
+    rule = "a function of outputs and targets, or an object of a module class without weights that train"
+    raise InvalidRequest(f"loss={what}", rule=rule, legal=f"loss={legal}")
 
 
 def not_a_mean(loss: Any, reason: str) -> InvalidRequest:

@@ -126,11 +126,8 @@ def _whole(state: TrainState) -> tuple[torch.optim.Optimizer, list[str]]:
 
 def _name_of(state: TrainState, number: int, name: str) -> str:
     """Name of a layer's weight in a plain optimizer, which lists a tied weight once."""
-    whole = state.settings.name_of(number, name)
-    if whole in state.trained_weights:
-        return whole
-    ends = next((ends for ends in state.settings.ties if (number, name) in ends), ())
-    return next((tied for end in ends if (tied := state.settings.name_of(*end)) in state.trained_weights), whole)
+    settings = state.settings
+    return settings.name_among(state.trained_weights, number, name) or settings.name_of(number, name)
 
 
 def _flat_states(

@@ -145,15 +145,13 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
 
 def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
     """Kept indices by the ids of this stage's weights. Raises InvalidRequest for a mask of another model."""
-    if not isinstance(indices, Mapping):
-        raise InvalidRequest(f"mask={format_value(indices)}", rule="a mask maps (layer, name of its weight) to indices")
-    layers, layer_count = dict(state.numbered_layers()), state.settings.layer_count
+    layers, numbers = dict(state.numbered_layers()), range(state.settings.layer_count)
+    keys = list(indices) if isinstance(indices, Mapping) else [indices]
+    if wrong := [k for k in keys if not (isinstance(k, tuple) and len(k) == 2 and k[0] in numbers)]:
+        rule = f"a mask maps (layer number below {len(numbers)}, name of its weight) to indices"
+        raise InvalidRequest(f"a mask with key {format_value(wrong[0])}", rule=rule)
     kept = {}
     for key, index in indices.items():
-        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int) and 0 <= key[0] < layer_count):
-            raise InvalidRequest(
-                f"a mask with key {key!r}", rule=f"a key is (layer number below {layer_count}, name of its weight)"
-            )
         if key[0] not in layers:
             continue  # the weight belongs to another stage
         parameter = dict(layers[key[0]].named_parameters()).get(key[1])

@@ -202,7 +202,7 @@ class ThreadRanks(Generic[_Engine]):
     def _follow(self) -> None:
         """Give the copies the modes, attributes and weights of the user's modules."""
         for follower in self._followers:
-            follower.follow(weights=True)
+            follower.follow(trained=True)
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on each batch when its loss is requested; with streams see `_stream`."""

@@ -7,7 +7,7 @@ restores it, and pruning replaces its model states. These modules do not depend 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -89,6 +89,11 @@ class RunSettings:
         """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
         nn.Sequential; parts of a model have the model's own."""
         return f"{self.entries[layer]}.{name}" if self.entries else name
+
+    def name_among(self, known: Container[str], layer: int, name: str) -> str:
+        """The name of a weight, or of the first end of its tie, that is among `known`; empty if none is."""
+        ends = next((ends for ends in self.ties if (layer, name) in ends), ((layer, name),))
+        return next((known_name for end in ends if (known_name := self.name_of(*end)) in known), "")
 
     @property
     def homes(self) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ the arguments. A check runs only after an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any
 
 import torch
@@ -77,32 +76,33 @@ def call_loss(
 
 def _layer_refusal(layer: nn.Module, number: int, value: Value, error: Exception) -> InvalidRequest | None:
     """The refusal of inputs that cannot fit the layer; None if the error has another reason."""
-    name = _layer_name(layer, number)
+    name, weights = _layer_name(layer, number), [*layer.parameters(), *layer.buffers()]
     if isinstance(error, TypeError) and binding_error(layer, *value):
         return InvalidRequest(f"{name}, gets {len(value)} tensors: {error}", rule=_LAYER_RULE, legal=_LAYER_LEGAL)
-    if type(error) not in (RuntimeError, NotImplementedError):
-        return None
-    weights = list(chain(layer.parameters(), layer.buffers()))
-    for what, of_weights, of_inputs, legal in (
-        ("on", _devices(weights), _devices(value), "model.to(device) before the engine is made"),
-        ("in", _dtypes(weights), _dtypes(value), "model.to(inputs.dtype) before the engine is made, or other inputs"),
-    ):
-        if of_weights and of_inputs and not of_weights & of_inputs:
-            return InvalidRequest(
-                f"{name}, has weights {what} {' and '.join(sorted(of_weights))} and inputs {what} "
-                f"{' and '.join(sorted(of_inputs))}",
-                rule="weights and inputs have one device and one dtype, which stay the same while an engine trains",
-                legal=legal,
-            )
+    if type(error) in (RuntimeError, NotImplementedError):
+        for of_weights, of_inputs, legal in (
+            (_devices(weights), _devices(value), "model.to(device)"),
+            (_dtypes(weights), _dtypes(value), "model.to(inputs.dtype)"),
+        ):
+            if of_weights and of_inputs and not of_weights & of_inputs:
+                return InvalidRequest(
+                    f"{name}, has weights {_joined(of_weights)} and inputs {_joined(of_inputs)}",
+                    rule="weights and inputs have one device and one dtype, which stay the same while an engine trains",
+                    legal=f"{legal} before the engine is made, or other inputs",
+                )
     return None
 
 
+def _joined(words: set[str]) -> str:
+    return " and ".join(sorted(words))
+
+
 def _devices(tensors: Iterable[torch.Tensor]) -> set[str]:
-    return {str(tensor.device) for tensor in tensors}
+    return {f"on {tensor.device}" for tensor in tensors}
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> set[str]:
-    return {_dtype(tensor) for tensor in tensors if tensor.is_floating_point()}
+    return {f"in {_dtype(tensor)}" for tensor in tensors if tensor.is_floating_point()}
 
 
 def _dtype(tensor: torch.Tensor) -> str:

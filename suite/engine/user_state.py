@@ -54,8 +54,8 @@ class Follower:
         self.seen = [attributes_of(module) for module, _ in self.pairs]
 
     @torch.no_grad()
-    def follow(self, *, weights: bool) -> None:
-        """Take over modes and changed attributes; with `weights` the values of all weights and buffers too."""
+    def follow(self, *, trained: bool) -> None:
+        """Take over modes, changed attributes, buffers and frozen weights; with `trained` the trained weights too."""
         for number, (module, copied) in enumerate(self.pairs):
             copied.training = module.training
             attributes, seen = attributes_of(module), self.seen[number]
@@ -63,10 +63,9 @@ class Follower:
                 if seen.get(name, _NOTHING) is not value:
                     vars(copied)[name] = value
             self.seen[number] = attributes
-        if not weights:
-            return
         for own, other in zip(_tensors(self.original), _tensors(self.copied), strict=True):
-            if own.data_ptr() != other.data_ptr() and own.shape == other.shape:
+            takes = trained or not other.requires_grad
+            if takes and own.data_ptr() != other.data_ptr() and own.shape == other.shape:
                 other.data.copy_(own.data)
 
 

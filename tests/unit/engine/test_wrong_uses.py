@@ -172,7 +172,7 @@ USES = {
     "an odd batch": Use(on_train(batch(6)), "a batch of 4 samples"),
     "targets of another name": Use(on_train((INPUTS, {"labels": TARGETS})), "keyword argument 'labels'", "loss"),
     "lists of numbers": Use(on_train((INPUTS.tolist(), TARGETS.tolist())), "a list of 8 entries"),
-    "inputs on meta": Use(on_train((INPUTS.to("meta"), TARGETS)), "tensors with values"),
+    "inputs on meta": Use(on_train((INPUTS.to("meta"), TARGETS)), "a tensor with values"),
     "two batches in train_batch": Use(on_train([batch()] * 2), "layer 0, Linear, gets 2 tensors"),
     "one pair in train": Use(on_call(lambda ours: list(ours.train(batch()))), "train and evaluate take a list"),
     "a data set in fit": Use(on_call(lambda ours: ours.fit(TensorDataset(*batch()))), "iterable of batches", "batches"),
