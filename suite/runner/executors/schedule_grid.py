@@ -57,30 +57,25 @@ class ScheduleGrid:
     def __post_init__(self) -> None:
         for name in ("ranks", "microbatches"):
             values = list(getattr(self, name))
-            if not values or min(values) < 1 or values != sorted(set(values)):
-                raise InvalidRequest(name, values, rule="whole numbers from 1, rising", legal=f"{name}=[2,4,8]")
-        if not self.latencies or min(self.latencies) < 0 or not all(map(math.isfinite, self.latencies)):
-            raise InvalidRequest("latencies", list(self.latencies), rule="at least 0", legal="latencies=[0]")
+            rising = values and min(values) >= 1 and values == sorted(set(values))
+            _require(rising, name, values, "whole numbers from 1, rising", f"{name}=[2,4,8]")
+        times = list(self.latencies)
+        _require(times and 0 <= min(times) <= max(times) < math.inf, "latencies", times, "at least 0", "latencies=[0]")
         for group, counts, least, legal in (("costs", (3,), 1e-9, "[1,1,1]"), ("caps", (2, 3), 0, "[1,0]")):
-            for name, values in getattr(self, group).items():
-                if len(values) not in counts or not all(math.isfinite(value) and value >= least for value in values):
-                    rule = f"{' or '.join(map(str, counts))} finite numbers, {'above 0' if least else 'at least 0'}"
-                    setting = {name: list(values)}
-                    raise InvalidRequest(group, setting, rule=rule, legal=f"executor.{group}.{name}={legal}")
-        if not self.schedules or not self.costs:
-            raise InvalidRequest("schedules and costs", "none", rule="at least one of each")
-        for key, listed in (("names", list(self.names)), ("rivals", [name for pair in self.rivals for name in pair])):
+            rule = f"{' or '.join(map(str, counts))} finite numbers, {'above 0' if least else 'at least 0'}"
+            for name, numbers in getattr(self, group).items():
+                finite = len(numbers) in counts and all(least <= number < math.inf for number in numbers)
+                _require(finite, group, {name: list(numbers)}, rule, f"executor.{group}.{name}={legal}")
+        _require(self.schedules and self.costs, "schedules and costs", "none", "at least one of each")
+        for key, listed in (("names", self.names), ("rivals", [name for pair in self.rivals for name in pair])):
             if unknown := next((name for name in listed if name not in self.schedules), None):
                 raise UnknownName(f"schedule in {key}", unknown, self.schedules)
-        if any(len(pair) != 2 for pair in self.rivals):
-            rivals, legal = [list(pair) for pair in self.rivals], "executor.rivals=[[zbv,zb_h1]]"
-            raise InvalidRequest("rivals", rivals, rule="pairs", legal=legal)
-        if not 0 <= self.weight_memory <= 1:
-            raise InvalidRequest("weight_memory", self.weight_memory, rule="from 0 to 1", legal="weight_memory=1")
-        places_of_focus = (self.ranks, self.microbatches)
-        if len(self.focus) != 2 or any(at not in each for at, each in zip(self.focus, places_of_focus, strict=False)):
-            legal = f"focus=[{self.ranks[-1]},{self.microbatches[-1]}]"
-            raise InvalidRequest("focus", list(self.focus), rule="one of ranks and one of microbatches", legal=legal)
+        rivals = [list(pair) for pair in self.rivals]
+        _require(all(len(pair) == 2 for pair in rivals), "rivals", rivals, "pairs", "executor.rivals=[[zbv,zb_h1]]")
+        _require(0 <= self.weight_memory <= 1, "weight_memory", self.weight_memory, "from 0 to 1", "weight_memory=1")
+        known = len(self.focus) == 2 and self.focus[0] in self.ranks and self.focus[1] in self.microbatches
+        legal = f"focus=[{self.ranks[-1]},{self.microbatches[-1]}]"
+        _require(known, "focus", list(self.focus), "one of ranks and one of microbatches", legal)
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a grid that takes longer than about five minutes."""
@@ -135,53 +130,24 @@ class ScheduleGrid:
         return ExecutorResult(Source.SIMULATED, metrics=metrics, panels=panels, notes=view.notes())
 
 
+def _require(holds: object, key: str, value: object, rule: str, legal: str = "") -> None:
+    if not holds:
+        raise InvalidRequest(key, value, rule, legal)
+
+
 Pick = Callable[[ScheduleResult, int], float]  # quantity of an answer under one setting
-
-
-def _makespan(answer: ScheduleResult, setting: int) -> float:
-    return 100 * (answer.makespan[setting] - 1)
-
-
-def _stage_time(answer: ScheduleResult, setting: int) -> float:
-    return 100 * (answer.stage_time[setting] - 1)
-
-
-def _rate(answer: ScheduleResult, setting: int) -> float:
-    return 100 * (1 - 1 / answer.stage_time[setting])
-
-
-def _in_flight(answer: ScheduleResult, setting: int) -> float:
-    return answer.in_flight[setting]
-
-
-def _owed(answer: ScheduleResult, setting: int) -> float:
-    return answer.owed[setting]
-
-
-def _held(answer: ScheduleResult, setting: int) -> float:
-    return answer.held[setting]
-
-
-def _messages(answer: ScheduleResult, setting: int) -> float:
-    return answer.messages
-
-
-_BARS: tuple[tuple[str, str, str, str, Mapping[str, Pick]], ...] = (
-    (
-        "Three bubbles",
-        "percent",
-        "Bubble",
-        SIMULATED,
-        {"makespan": _makespan, "stage time": _stage_time, "rate": _rate},
-    ),
-    (
-        "Three counts of activations",
-        "count",
-        "Activations of the rank with the most",
-        DERIVED,
-        {"in flight": _in_flight, "owed": _owed, "held": _held},
-    ),
-)
+_PICKS: Mapping[str, Pick] = {
+    "makespan": lambda answer, setting: 100 * (answer.makespan[setting] - 1),
+    "stage time": lambda answer, setting: 100 * (answer.stage_time[setting] - 1),
+    "rate": lambda answer, setting: 100 * (1 - 1 / answer.stage_time[setting]),
+    "in flight": lambda answer, setting: answer.in_flight[setting],
+    "owed": lambda answer, setting: answer.owed[setting],
+    "held": lambda answer, setting: answer.held[setting],
+    "messages": lambda answer, setting: answer.messages,
+}
+_IDEAL = "over the ideal, minus 1"
+_MOST = "Activations of the rank with the most"
+Cell = tuple[int, int, int, str]  # ranks, microbatches, number of the setting, and name of the quantity
 
 
 def ratio_text(ratio: Sequence[float]) -> str:
@@ -200,77 +166,63 @@ class _View:
 
     def curves(self) -> Iterator[FigurePanel]:
         """Panels over microbatches, ranks and latencies, apart for one and several stages per rank."""
-        plan, first = self.plan, self.plan.settings[0]
-        said = f"F:I:W = {ratio_text(first.ratio)}, latency {first.latency:g}"
+        plan, costs = self.plan, f"F:I:W = {ratio_text(self.plan.settings[0].ratio)}"
+        said = f"{costs}, latency {plan.settings[0].latency:g}"
         ranks, microbatches = plan.focus
-        for family, names in self._families():
-            for count in plan.ranks:
-                for title, pick in (("Bubble of the makespan", _makespan), ("Bubble of the stage time", _stage_time)):
-                    yield FigurePanel(
-                        f"{title}, {family}, {count} ranks",
-                        "percent",
-                        [str(each) for each in plan.microbatches],
-                        {
-                            plan.label(name): [self._value(name, count, each, 0, pick) for each in plan.microbatches]
-                            for name in names
-                        },
-                        axis="microbatches",
-                        quantity=f"{'Makespan' if pick is _makespan else 'Stage time'} over the ideal, minus 1",
-                        evidence=SIMULATED,
-                        caption=f"{said}. A schedule without a point refuses that number of microbatches.",
-                    )
-            yield FigurePanel(
-                f"Bubble over latency, {family}, {ranks} ranks",
-                "percent",
-                [f"{each:g}" for each in plan.latencies],
-                {
-                    plan.label(name): [
-                        self._value(name, ranks, microbatches, at, _makespan) for at in range(len(plan.latencies))
-                    ]
-                    for name in names
-                },
-                axis="latency of a message, in forward passes",
-                quantity="Makespan over the ideal, minus 1",
-                evidence=SIMULATED,
-                caption=f"{microbatches} microbatches, F:I:W = {ratio_text(first.ratio)}.",
-            )
-            for title, quantity, pick in (
-                ("Activations held", "Activations of the rank with the most", _held),
-                ("Messages per microbatch", "Messages between ranks", _messages),
-            ):
-                yield FigurePanel(
-                    f"{title}, {family}",
-                    "count",
-                    [str(each) for each in plan.ranks],
-                    {
-                        plan.label(name): [self._value(name, each, microbatches, 0, pick) for each in plan.ranks]
-                        for name in names
-                    },
-                    axis="pipeline ranks",
-                    quantity=quantity,
-                    evidence=DERIVED,
-                    caption=f"{microbatches} microbatches, {said}. Activations are those of a rank for one microbatch.",
-                )
+        bubbles = {"Bubble of the makespan": "makespan", "Bubble of the stage time": "stage time"}
+        counts = {
+            "Activations held": ("held", _MOST),
+            "Messages per microbatch": ("messages", "Messages between ranks"),
+        }
+        for family in self._families():
+            caption = f"{said}. A schedule without a point refuses that number of microbatches."
+            for count, (title, pick) in product(plan.ranks, bubbles.items()):
+                cells = {str(each): (count, each, 0, pick) for each in plan.microbatches}
+                quantity = f"{pick.capitalize()} {_IDEAL}"
+                yield self._panel(title, family, cells, "microbatches", quantity, caption, f", {count} ranks")
+            caption = f"{microbatches} microbatches, {costs}."
+            cells = {f"{late:g}": (ranks, microbatches, at, "makespan") for at, late in enumerate(plan.latencies)}
+            axis, quantity = "latency of a message, in forward passes", f"Makespan {_IDEAL}"
+            yield self._panel("Bubble over latency", family, cells, axis, quantity, caption, f", {ranks} ranks")
+            caption = f"{microbatches} microbatches, {said}. Activations are those of a rank for one microbatch."
+            for title, (pick, quantity) in counts.items():
+                cells = {str(each): (each, microbatches, 0, pick) for each in plan.ranks}
+                yield self._panel(title, family, cells, "pipeline ranks", quantity, caption, unit="count")
 
     def bars(self) -> Iterator[FigurePanel]:
         """Panels of three bubbles and three counts of activations at one point of the grid."""
-        plan, first = self.plan, self.plan.settings[0]
-        ranks, microbatches = plan.focus
-        for (family, names), (title, unit, quantity, evidence, picks) in product(self._families(), _BARS):
-            yield FigurePanel(
-                f"{title}, {family}",
-                unit,
-                list(picks),
-                {
-                    plan.label(name): [self._value(name, ranks, microbatches, 0, pick) for pick in picks.values()]
-                    for name in names
-                },
-                axis="quantity",
-                quantity=quantity,
-                evidence=evidence,
-                caption=f"{ranks} ranks, {microbatches} microbatches, F:I:W = {ratio_text(first.ratio)}, "
-                f"latency {first.latency:g}.",
-            )
+        first, (ranks, microbatches) = self.plan.settings[0], self.plan.focus
+        where = f"{ranks} ranks, {microbatches} microbatches"
+        caption = f"{where}, F:I:W = {ratio_text(first.ratio)}, latency {first.latency:g}."
+        bubbles = "Three bubbles", "percent", "Bubble", ("makespan", "stage time", "rate")
+        counts = "Three counts of activations", "count", _MOST, ("in flight", "owed", "held")
+        for family, (title, unit, quantity, picks) in product(self._families(), (bubbles, counts)):
+            cells = {pick: (ranks, microbatches, 0, pick) for pick in picks}
+            yield self._panel(title, family, cells, "quantity", quantity, caption, unit=unit)
+
+    def _panel(
+        self,
+        title: str,
+        family: tuple[str, Sequence[str]],
+        cells: Mapping[str, Cell],
+        axis: str,
+        quantity: str,
+        caption: str,
+        end: str = "",
+        unit: str = "percent",
+    ) -> FigurePanel:
+        """A panel with a curve for each schedule of a family, and a point for each cell. end: of the title."""
+        name, schedules = family
+        return FigurePanel(
+            f"{title}, {name}{end}",
+            unit,
+            list(cells),
+            {self.plan.label(each): [self._value(each, *cell) for cell in cells.values()] for each in schedules},
+            axis=axis,
+            quantity=quantity,
+            evidence=DERIVED if unit == "count" else SIMULATED,
+            caption=caption,
+        )
 
     def maps(self) -> Iterator[WinnerMap]:
         """One map of winners for each cost ratio, latency and cap."""
@@ -279,7 +231,7 @@ class _View:
         for at, setting in enumerate(plan.settings):
             group = f"F:I:W = {ratio_text(setting.ratio)}, latency {setting.latency:g}"
             held = {
-                plan.label(name): [self._value(name, *point, at, _held) for point in points] for name in plan.schedules
+                plan.label(name): [self._value(name, *point, at, "held") for point in points] for name in plan.schedules
             }
             for case in (NO_CAP, *plan.caps):
                 yield WinnerMap(
@@ -353,13 +305,11 @@ class _View:
 
     def _families(self) -> list[tuple[str, list[str]]]:
         """Schedules with one and with several stages per rank."""
-        several = {name for name, schedule in self.plan.schedules.items() if places(schedule, 2)[0].chunks > 1}
-        families = [
-            ("one stage per rank", [name for name in self.plan.schedules if name not in several]),
-            ("several stages per rank", [name for name in self.plan.schedules if name in several]),
-        ]
-        return [(family, names) for family, names in families if names]
+        families: dict[str, list[str]] = {"one stage per rank": [], "several stages per rank": []}
+        for name, schedule in self.plan.schedules.items():
+            families[f"{'several stages' if places(schedule, 2)[0].chunks > 1 else 'one stage'} per rank"].append(name)
+        return [(family, names) for family, names in families.items() if names]
 
-    def _value(self, name: str, ranks: int, microbatches: int, setting: int, pick: Pick) -> float:
+    def _value(self, name: str, ranks: int, microbatches: int, setting: int, pick: str) -> float:
         answer = self.comparison.answer(name, ranks, microbatches)
-        return math.nan if answer is None else pick(answer, setting)
+        return math.nan if answer is None else _PICKS[pick](answer, setting)
