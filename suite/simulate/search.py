@@ -150,9 +150,9 @@ def _update(plan: SimulationPlan, cost: PlanCost, machine: Machine, efficiency: 
     ring = Ring.of(plan.grid.data_parallel_group(0), machine, plan.grid.tensor)
     if plan.grid.data == 1:
         return step
-    beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if len(ring.nodes) else 1
+    beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if ring.nodes else 1
     adapters = machine.between.bandwidth * min(efficiency.adapters, machine.adapters) * efficiency.network
-    rate = adapters / beside if len(ring.nodes) else machine.within.bandwidth * efficiency.within
+    rate = adapters / beside if ring.nodes else machine.within.bandwidth * efficiency.within
     reduced = sent / rate + len(chunks) * efficiency.collective
     return max(reduced, step) if len(chunks) > 1 else reduced + step
 

@@ -51,6 +51,8 @@ ONLY = (  # files, and the names next to the standard library that they import a
     (r"baselines/gpipe\.py$", r"suite"),
     (r"baselines/sputnik/cuda\.py$", r"suite|torch|baselines|triton"),  # imported late; a kernel needs its names
 )
+PURE_PACKAGES = ("schedule", "weights", "memory", "workload", "simulate")
+ARRAYS = ("executor", "network.exchange", "full_graph", "static_order", "schedule_comparison")  # of simulate
 PARENT = (  # modules that a process without ranks loads
     *("suite.config.compose", "suite.runner.runs", "suite.simulate.worker"),
     *("suite.papers.common.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),
@@ -153,6 +155,19 @@ def test_parent_process_loads_no_torch_and_the_command_line_only_the_standard_li
     assert set(loaded["suite.cli.main"]) <= {*sys.stdlib_module_names, "suite"}
     assert "pydantic" in loaded["a checked run"]
     assert {name: packages for name, packages in loaded.items() if {"torch", "mpi4py"} & set(packages)} == {}
+
+
+def test_a_browser_can_load_the_simulator_of_pipelines() -> None:
+    """Pyodide has no pydantic, YAML or numpy until a page asks for them."""
+    names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in trees()]
+    left_out = tuple(f"suite.simulate.{name}" for name in ARRAYS)
+    modules = [name for name in names if re.match(rf"suite\.({'|'.join(PURE_PACKAGES)})(\.|$)", name)]
+    program = f"""import importlib, sys
+        sys.modules.update(dict.fromkeys(('numpy', 'pydantic', 'yaml', 'torch', 'suite.config')))
+        for name in {[name for name in modules if not name.startswith(left_out)]!r}: importlib.import_module(name)
+        from suite.simulate.operations.generation import generations
+        print(len(generations()))"""
+    assert int(printed("-c", "\n".join(line.removeprefix(" " * 8) for line in program.splitlines())))
 
 
 # Style

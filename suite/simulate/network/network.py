@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from suite.core.errors import InvalidRequest
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.kernel import Kernel
@@ -46,8 +44,8 @@ class Ring:
     """
 
     ranks: tuple[int, ...]
-    nodes: Any  # int array
-    leaving: Any  # int array
+    nodes: tuple[int, ...]
+    leaving: tuple[int, ...]
     alone: bool
 
     @classmethod
@@ -62,8 +60,8 @@ class Ring:
         nodes = sorted(out)
         return cls(
             tuple(ranks),
-            np.array(nodes, dtype=np.int64),
-            np.array([out[n] for n in nodes], dtype=np.int64),
+            tuple(nodes),
+            tuple(out[node] for node in nodes),
             alone=len({machine.node(rank) for rank in ranks}) == len(ranks),
         )
 
@@ -94,12 +92,12 @@ class Fabric:
     """
 
     def __init__(self, kernel: Kernel, machine: Machine, efficiency: Efficiency, ranks: int) -> None:
-        self.kernel, self.efficiency, self.nodes = kernel, efficiency, machine.nodes(ranks)
+        self.kernel, self.efficiency = kernel, efficiency
         adapters = min(efficiency.adapters, machine.adapters)
         self.adapter = machine.between.bandwidth * efficiency.network
         self.between = self.adapter * adapters
         self.within = machine.within.bandwidth * efficiency.within
-        self.load = np.zeros(self.nodes, dtype=np.int64)
+        self.load = [0] * machine.nodes(ranks)  # steps that leave each node
         self.flows: dict[int, _Flow] = {}
         self.started = 0
         self.since = 0.0
@@ -116,9 +114,13 @@ class Fabric:
         self._advance()
         ring, volume, done, argument = flow
         self.started += 1
-        self.load[ring.nodes] += ring.leaving
+        self._add(ring, 1)
         self.flows[self.started] = _Flow(ring, volume, done, argument)
         self._share()
+
+    def _add(self, ring: Ring, sign: int) -> None:
+        for node, leaving in zip(ring.nodes, ring.leaving, strict=True):
+            self.load[node] += sign * leaving
 
     def _advance(self) -> None:
         """Move every flow by its rate since the last change."""
@@ -132,9 +134,9 @@ class Fabric:
         soonest, first = float("inf"), None
         for number, flow in self.flows.items():
             ring = flow.ring
-            if len(ring.nodes):
+            if ring.nodes:
                 most = self.adapter if ring.alone else self.between
-                flow.rate = min(self.within, most, self.between / int(self.load[ring.nodes].max()))
+                flow.rate = min(self.within, most, self.between / max(map(self.load.__getitem__, ring.nodes)))
             else:
                 flow.rate = self.within
             if (ends := flow.left / flow.rate) < soonest:
@@ -149,7 +151,7 @@ class Fabric:
             return  # rates have changed since: a later event says when it ends
         self._advance()
         flow = self.flows.pop(number)
-        self.load[flow.ring.nodes] -= flow.ring.leaving
+        self._add(flow.ring, -1)
         self._share()
         flow.done(flow.argument)
 

@@ -3,18 +3,31 @@
 A generation is a closed list of what a training stack has: unfused kernels, fused ones, flash attention, compiled
 graphs, FP8 products, FP4 products. Every value is physical: shares of a data sheet's figures, bytes, seconds.
 `products` is the one fitted constant: the rate of large matrix products relative to the best published product of the
-device (Machine.sustained), by family of devices. The values are in generations.yaml.
+device (Machine.sustained), by family of devices. The simulator of public cells takes the fitted values of
+suite/papers/public/constants.yaml instead. sources.yaml has the source and the range of each constant. The values are
+in generations.json, which a browser reads too:
+
+    unfused     kernels of 2019 and 2020: attention scores in memory, separate element-wise kernels
+    fused       kernels of 2021 and 2022: fused softmax, fused bias and activation, attention scores in memory
+    megatron    Megatron-LM in 2020 and 2021, which the software of Summit's papers has: each kernel moves the bytes of
+                its inputs and outputs. The constants are from before the first comparison with public measurements. Not
+                a generation of the public cells, whose other sources are slower.
+    flash       2023: flash attention, otherwise as fused
+    compiled    graphs compiled by torch.compile, with flash attention
+    fp8         products in FP8 (Transformer Engine), with overlapped tensor parallelism and fused attention of cuDNN
+    fp4         products in FP4, otherwise as fp8
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
 
 
@@ -128,30 +141,11 @@ class SoftwareGeneration:
 
 @cache
 def generations() -> Mapping[str, SoftwareGeneration]:
-    """The generations of generations.yaml by name."""
-    read: dict[str, SoftwareGeneration] = read_typed(
-        dict[str, SoftwareGeneration], Path(__file__).with_name("generations.yaml")
-    )
-    return {name: replace(generation, name=name) for name, generation in read.items()}
+    """The generations of generations.json by name."""
+    text = Path(__file__).with_name("generations.json").read_text(encoding="utf-8")
+    content = json.loads(text, object_hook=_with_pairs)
+    return {name: SoftwareGeneration(name=name, **constants) for name, constants in content.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantSource:
-    """Source of a constant.
-
-    Attributes:
-        constant: Field of SoftwareGeneration, or memory.NAME for a constant of suite.simulate.operations.states.
-        range: Least and largest plausible value.
-        chosen: Whether it was chosen with public measurements in sight.
-    """
-
-    constant: str
-    range: tuple[float, float]
-    chosen: bool
-    source: str
-
-
-@cache
-def constant_sources() -> tuple[ConstantSource, ...]:
-    """Sources of the constants of generations and of the memory model, from sources.yaml."""
-    return tuple(read_typed(list[ConstantSource], Path(__file__).with_name("sources.yaml")))
+def _with_pairs(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}

@@ -105,7 +105,7 @@ def test_links_of_a_ring_that_leave_each_node(
     ranks: Sequence[int], devices: int, beside: int, leaving: dict[int, int], alone: object
 ) -> None:
     ring = Ring.of(ranks, machine(devices_per_node=devices), beside=beside)
-    assert dict(zip(ring.nodes.tolist(), ring.leaving.tolist(), strict=True)) == leaving
+    assert dict(zip(ring.nodes, ring.leaving, strict=True)) == leaving
     assert (ring.size, ring.ranks) == (len(ranks), tuple(ranks))
     assert alone is ... or ring.alone is alone
 
@@ -143,7 +143,7 @@ def finish(
         kernel.at(time, start, (number, ring, volume))
     kernel.run()
     assert not fabric.flows
-    assert not fabric.load.any()
+    assert not any(fabric.load)
     return ends
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
 from suite.core.protocols import Schedule
@@ -15,7 +17,7 @@ from suite.simulate.network.machine import Link
 from suite.simulate.operations import states
 from suite.simulate.operations.block import BlockKernels
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, bandwidth, gather_seconds
-from suite.simulate.operations.generation import SoftwareGeneration, constant_sources, generations
+from suite.simulate.operations.generation import SoftwareGeneration, generations
 from suite.simulate.operations.kernels import DeviceRates, MatrixProduct, tile_share
 from suite.simulate.operations.layouts import (
     divisors,
@@ -244,6 +246,7 @@ def test_every_generation_has_shares_for_every_flash_kernel() -> None:
 
 SWITCHES = {"attention", "flash_version", "name", "dropout", "fused_elementwise", "fused_rotary", "reduction_overlap"}
 SWITCHES |= {"gathered_logits", "blocking_messages"}
+SOURCES = Path(states.__file__).with_name("sources.yaml")
 FORMATS = ("HALF", "FULL")  # bytes of a number, which no source gives
 
 
@@ -264,11 +267,11 @@ def unsourced() -> list[str]:
     for name, value in vars(states).items():
         if name.isupper() and name not in FORMATS and isinstance(value, int | float):
             values[f"memory.{name.lower()}"] = [float(value)]
-    sources = {each.constant: each for each in constant_sources()}
+    sources = {each["constant"]: each for each in yaml.safe_load(SOURCES.read_text(encoding="utf-8"))}
     bad = sorted(values.keys() ^ sources.keys())
     for name in values.keys() & sources.keys():
-        low, high = sources[name].range
-        if not sources[name].source or not all(low <= value <= high for value in values[name]):
+        low, high = sources[name]["range"]
+        if not sources[name]["source"] or not all(low <= value <= high for value in values[name]):
             bad.append(name)
     return bad
 
