@@ -8,20 +8,19 @@ interleaved at each size, so drift of a shared machine affects all curves alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean, median
 from typing import Any, TypedDict
 
 from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
-from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
-from suite.microbench.alpha_beta import fit
+from suite.microbench.alpha_beta import AlphaBeta, fit
 from suite.runner import provenance
 from suite.runner.ranks.sampling import Sampling
 from suite.stats.spread import relative_iqr
@@ -42,19 +41,6 @@ Samples = Mapping[str, Sequence[Sequence[float]]]  # of one sweep: by curve, for
 def rounds_of(size: int, rounds: int, traffic: int) -> int:
     """Samples of a curve at one size: `rounds`, or fewer so that they send at most `traffic` bytes."""
     return max(min(rounds, traffic // size), min(rounds, LEAST_ROUNDS))
-
-
-def check_sizes(sizes: Sequence[int]) -> None:
-    """Raises InvalidRequest unless the sizes rise and are multiples of a float32 in bytes."""
-    rule = f"at least one, whole, multiples of {_UNIT} bytes above 0, rising"
-    legal = "sizes=[8,1024,65536]"
-    if not sizes:
-        raise InvalidRequest(f"sizes={sizes}", rule=rule, legal=legal)
-    last = 0
-    for size in sizes:
-        if size <= last or size % _UNIT:
-            raise InvalidRequest(f"sizes={list(sizes)}: {size}", rule=rule, legal=legal)
-        last = size
 
 
 def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds: int, traffic: int) -> Samples:
@@ -153,6 +139,17 @@ class MessageClaim:
     least: float
     most: float
 
+    def answer(
+        self, calls: Mapping[tuple[str, bool], str], medians: Mapping[str, Sequence[float]], sizes: Sequence[int]
+    ) -> dict[str, Metric]:
+        """Metric with the medians of the libraries' calls; none without a size, or a term that was measured."""
+        cases = [index for index, size in enumerate(sizes) if self.least <= size <= self.most]
+        if not cases or any((term, False) not in calls for term in self.terms):
+            return {}
+        values = tuple(medians[calls[term, False]][index] for index in cases for term in self.terms)
+        origin = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
+        return {self.id: Metric("second", "", values, origin)}
+
 
 @dataclass(frozen=True, slots=True)
 class Messages:
@@ -177,17 +174,18 @@ class Messages:
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
             raise UnknownName("operation", self.operation, OPERATIONS)
-        check_sizes(self.sizes)
+        sizes, backends = list(self.sizes), list(self.backends)
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or any(size % _UNIT for size in sizes):
+            rule = f"at least one, multiples of {_UNIT} bytes above 0, rising"
+            raise InvalidRequest("sizes", sizes, rule, "sizes=[8,1024,65536]")
         for name, value in (("rounds", self.rounds), ("traffic", self.traffic)):
             if value < 1:
-                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=20")
-        if not self.backends:
-            raise InvalidRequest(f"backends={self.backends}", rule="a list of backends", legal="backends=[gloo]")
-        for backend in self.backends:
+                raise InvalidRequest(name, value, "a whole number, at least 1", f"{name}=20")
+        for backend in backends:
             if backend not in BACKENDS:
                 raise UnknownName("backends", backend, BACKENDS)
-        if len(set(self.backends)) < len(self.backends):
-            raise InvalidRequest(f"backends={list(self.backends)}", rule="each once", legal="backends=[gloo]")
+        if not backends or len(set(backends)) < len(backends):
+            raise InvalidRequest("backends", backends, "at least one, each once", "backends=[gloo]")
 
     def probe(self, config: RunConfig) -> Ready | Missing:
         return Ready()
@@ -198,27 +196,110 @@ class Messages:
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for an impossible study. Loads no torch."""
-        executor, ranks = config.executor.name or config.executor.kind, config.grid.build().size
-        for backend in self.backends:
-            _check_backend(backend, config.launch)
+        launch, transport, ranks = config.launch, config.comm.transport, config.grid.build().size
+        executor = config.executor.name or config.executor.kind
+        launcher = launcher_kind(launch.launcher, launch.mpi)
+        if "nccl" in self.backends and launch.device == "cpu":
+            raise Unsupported("executor.backends", "nccl", "NCCL moves CUDA memory", "launch.device=cuda")
+        if "mpi" in self.backends and launcher in LAUNCHERS_WITHOUT_MPI:
+            rule, legal = f"MPI starts its own ranks, and not {launcher}", "launch.launcher=mpiexec"
+            raise Unsupported("executor.backends", "mpi", rule, legal)
         if not 2 <= ranks <= MAX_RANKS:
             rule = f"2 to {MAX_RANKS} ranks: messages need two, and more would round the sums that are checked"
             raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule=rule, legal="grid.data=2")
-        if config.comm.transport != "auto":
-            raise InvalidRequest(
-                f"comm.transport={config.comm.transport} under executor={executor}",
-                rule="executor.backends says what carries messages",
-                legal=f"executor={executor} without comm.transport",
-            )
+        if transport != "auto":
+            rule, legal = "executor.backends says what carries messages", f"executor={executor} without comm.transport"
+            raise InvalidRequest("comm.transport", transport, rule, legal)
 
     def on_rank(self, world: World, config: RunConfig) -> MessageSampler:
         """The sampler of one rank."""
         return MessageSampler(world, self)
 
     def summarize(self, config: RunConfig, facts: MessageFacts, sweeps: Sequence[Sequence[Samples]]) -> ExecutorResult:
-        """The content of a record, from the `facts` of rank 0 and the samples of each timed batch, by rank."""
-        ranks, threads = config.grid.build().size, config.launch.threads
-        return summarize_sweeps(self, ranks, threads, facts["curves"], facts["staged"], sweeps)
+        """Metrics, panels and notes of all sweeps: samples by curve and size, fits per sweep, panels of the medians.
+
+        Args:
+            config: Configuration of the run.
+            facts: Report of rank 0.
+            sweeps: Samples of each timed batch, by rank.
+        """
+        curves, sizes, ranks = facts["curves"], self.sizes, config.grid.build().size
+        turns = [merge_ranks(self.operation, each) for each in sweeps]
+        metrics: dict[str, Metric] = {}
+        medians: dict[str, list[float]] = {}
+        spread: dict[str, list[float]] = {}
+        lines: dict[str, list[AlphaBeta]] = {}
+        for name in curves:
+            seen = [[second for turn in turns for second in turn[name][index]] for index in range(len(sizes))]
+            for size, values in zip(sizes, seen, strict=True):
+                metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
+            medians[name] = [median(values) for values in seen]
+            spread[name] = [relative_iqr(values) for values in seen]
+            if len(sizes) > 1:
+                lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
+                metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))
+                metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
+                metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
+        # name of a library's own calls, by backend and whether they are in bfloat16
+        calls = {(curve["backend"], _is_half(name)): name for name, curve in curves.items() if not curve["ours"]}
+        if self.claim and not facts["staged"]:  # the messages of the paper are not staged
+            metrics |= self.claim.answer(calls, medians, sizes)
+        ours = {name: calls.get((curve["backend"], _is_half(name))) for name, curve in curves.items() if curve["ours"]}
+        overheads = {
+            name: [a / b for a, b in zip(medians[name], medians[call], strict=True)]
+            for name, call in ours.items()
+            if call
+        }
+        message = self.operation == "point_to_point"
+        title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
+        by_size, by_turn = [str(size) for size in sizes], [str(number + 1) for number in range(len(turns))]
+        latency = {name: [1e6 * line.latency for line in fitted] for name, fitted in lines.items()}
+        bandwidth = {name: [line.bandwidth / 1e9 for line in fitted] for name, fitted in lines.items()}
+        panels = [
+            FigurePanel(f"{title}{text}", unit, x, values_of, axis="bytes" if x is by_size else "turn")
+            for text, unit, x, values_of in (
+                ("", "s", by_size, medians),
+                (": our layer's time over its library's", "", by_size, overheads),
+                (": middle half of the samples over the median", "percent", by_size, spread),
+                (": latency of the line through the medians", "us", by_turn, latency),
+                (": bandwidth of the line through the medians", "GB/s", by_turn, bandwidth),
+            )
+        ]
+        notes = ["a sum's time is the mean over its ranks; the sum is checked on every rank"]
+        if message:
+            notes = ["one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"]
+        if lines:
+            misfits = {name: max(line.misfit for line in fitted) for name, fitted in lines.items()}
+            worst = max(misfits, key=misfits.__getitem__)
+            notes.append(
+                "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "
+                f"a median is off its line by at most {100 * misfits[worst]:.0f} percent ({worst})"
+            )
+        if ranks * config.launch.threads > (cores := provenance.machine()["cores"]):
+            notes.append(f"oversubscribed: {ranks} ranks on {cores} cores")
+        if facts["staged"]:
+            notes.append("staged: device memory is copied through the host's, so that no claim is answered")
+        return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=tuple(notes))
+
+
+def _is_half(name: str) -> bool:
+    """Whether a curve is of values in bfloat16."""
+    return name.endswith("bfloat16")
+
+
+def merge_ranks(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
+    """Samples of one sweep: of the sending rank for messages, and the mean over the ranks for all-reduces.
+
+    osu_latency and osu_allreduce do the same.
+    """
+    timed = ranks[:1] if operation == "point_to_point" else ranks
+    return {
+        name: [
+            [fmean(each) for each in zip(*size, strict=True)]
+            for size in zip(*(rank[name] for rank in timed), strict=True)
+        ]
+        for name in ranks[0]
+    }
 
 
 class MessageSampler(Sampling):
@@ -248,147 +329,3 @@ class MessageSampler(Sampling):
     def close(self) -> None:
         for each in self.operations:
             each.close()
-
-
-def _check_backend(backend: str, launch: Launch) -> None:
-    if backend == "nccl" and launch.device == "cpu":
-        raise Unsupported(
-            "executor.backends with nccl on a CPU", rule="NCCL moves CUDA memory", legal="launch.device=cuda"
-        )
-    if backend == "mpi" and (launcher := launcher_kind(launch.launcher, launch.mpi)) in LAUNCHERS_WITHOUT_MPI:
-        raise Unsupported(
-            f"executor.backends with mpi under {launcher}",
-            rule="MPI starts its own ranks",
-            legal="launch.launcher=mpiexec",
-        )
-
-
-# -- content of the record -----------------------------------------------------------------------------------------
-
-
-def merge_ranks(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list[float]]]:
-    """Samples of one sweep: of the sending rank for messages, and the mean over the ranks for all-reduces.
-
-    osu_latency and osu_allreduce do the same.
-    """
-    first = ranks[0]
-    if operation == "point_to_point":
-        return {name: [list(seconds) for seconds in sizes] for name, sizes in first.items()}
-    return {
-        name: [
-            [fmean(each) for each in zip(*(rank[name][index] for rank in ranks), strict=True)]
-            for index in range(len(sizes))
-        ]
-        for name, sizes in first.items()
-    }
-
-
-def summarize_sweeps(
-    plan: Messages,
-    ranks: int,
-    threads: int,
-    curves: Mapping[str, Curve],
-    staged: bool,
-    sweeps: Sequence[Sequence[Samples]],
-) -> ExecutorResult:
-    """Metrics, panels and notes of all sweeps: raw samples by curve and size, fits per sweep, panels of the medians."""
-    sizes = plan.sizes
-    turns = [merge_ranks(plan.operation, sweep_) for sweep_ in sweeps]
-    metrics: dict[str, Metric] = {}
-    medians: dict[str, list[float]] = {}
-    spread: dict[str, list[float]] = {}
-    lines: dict[str, list[Any]] = {}
-    for name in curves:
-        seen = [[second for turn in turns for second in turn[name][index]] for index in range(len(sizes))]
-        for size, values in zip(sizes, seen, strict=True):
-            metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
-        medians[name] = [median(values) for values in seen]
-        spread[name] = [relative_iqr(values) for values in seen]
-        if len(sizes) > 1:
-            lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
-            metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))
-            metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
-            metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
-    metrics |= _answers(plan.claim, curves, medians, staged, sizes)
-    message = plan.operation == "point_to_point"
-    title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
-    bytes_sent = [str(size) for size in sizes]
-    rounds = [str(number + 1) for number in range(len(turns))]
-    latency = {name: [1e6 * line.latency for line in fitted] for name, fitted in lines.items()}
-    bandwidth = {name: [line.bandwidth / 1e9 for line in fitted] for name, fitted in lines.items()}
-    panels = [
-        FigurePanel(title, "s", bytes_sent, medians, axis="bytes"),
-        FigurePanel(
-            f"{title}: our layer's time over its library's", "", bytes_sent, _overheads(curves, medians), axis="bytes"
-        ),
-        FigurePanel(
-            f"{title}: middle half of the samples over the median", "percent", bytes_sent, spread, axis="bytes"
-        ),
-        FigurePanel(f"{title}: latency of the line through the medians", "us", rounds, latency, axis="turn"),
-        FigurePanel(f"{title}: bandwidth of the line through the medians", "GB/s", rounds, bandwidth, axis="turn"),
-    ]
-    notes = tuple(_notes(plan, lines, staged, ranks, threads))
-    return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=notes)
-
-
-def _overheads(curves: Mapping[str, Curve], medians: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Medians of each of our curves divided by those of the library's curve with the same backend and type."""
-    medians_by_name = {}
-    for name, curve in curves.items():
-        overheads = [
-            other
-            for other, theirs in curves.items()
-            if theirs["backend"] == curve["backend"]
-            and not theirs["ours"]
-            and other.endswith("bfloat16") == name.endswith("bfloat16")
-        ]
-        if curve["ours"] and overheads:
-            medians_by_name[name] = [a / b for a, b in zip(medians[name], medians[overheads[0]], strict=True)]
-    return medians_by_name
-
-
-def _answers(
-    asked: MessageClaim | None,
-    curves: Mapping[str, Curve],
-    medians: Mapping[str, Sequence[float]],
-    staged: bool,
-    sizes: Sequence[int],
-) -> dict[str, Metric]:
-    """Metric that answers the claim of the config, whose terms are backends, with one case per message size.
-
-    The values are the medians of the libraries' own calls. There is no metric if a backend was not measured, or if
-    device memory was staged through host memory, because the paper's messages are not staged.
-    """
-    if not asked or staged:
-        return {}
-    calls = {
-        curve["backend"]: name
-        for name, curve in curves.items()
-        if not curve["ours"] and not name.endswith("bfloat16")  # the types that both have
-    }
-    if not set(asked.terms) <= set(calls):
-        return {}
-    cases = [index for index, size in enumerate(sizes) if asked.least <= size <= asked.most]
-    values = tuple(medians[calls[term]][index] for index in cases for term in asked.terms)
-    origin = f"medians at {', '.join(str(sizes[index]) for index in cases)} bytes, by the libraries' own calls"
-    return {asked.id: Metric("second", "", values, origin)} if values else {}
-
-
-def _notes(plan: Messages, lines: Mapping[str, Sequence[Any]], staged: bool, ranks: int, threads: int) -> Iterable[str]:
-    """Notes for readers of the times."""
-    if plan.operation == "point_to_point":
-        yield "one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"
-    else:
-        yield "a sum's time is the mean over its ranks; the sum is checked on every rank"
-    if lines:
-        off = {name: max(line.misfit for line in fitted) for name, fitted in lines.items()}
-        worst = max(off, key=lambda name: off[name])
-        yield (
-            "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "
-            f"a median is off its line by at most {100 * off[worst]:.0f} percent ({worst})"
-        )
-    cores: int = provenance.machine()["cores"]
-    if ranks * threads > cores:
-        yield f"oversubscribed: {ranks} ranks on {cores} cores"
-    if staged:
-        yield "staged: device memory is copied through the host's, so that no claim is answered"
