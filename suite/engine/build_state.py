@@ -119,7 +119,6 @@ def build_train_state(config: EngineConfig) -> TrainState:
         ties=ties,
         copies=copies,
         trained_weights=trained_weights,
-        unused=parts.unused,
         user=UserState([*own, *originals], [*foreign, *originals], modules.values(), parts.traced, shared),
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
@@ -250,14 +249,12 @@ def _settings(config: EngineConfig, parts: ModelParts, world: World) -> RunSetti
     place = places(config.chosen_schedule, grid.inter, position.replica, position.replicas)[position.rank]
     return RunSettings(
         config=config,
+        parts=parts,
         rank=world.rank,
         place=place,
         split=config.split or evenly(len(parts.layers), place.stages),
         ties=find_ties(parts.layers, config.tied),
         half=getattr(torch, half) if half else None,
-        entries=parts.entries,
-        names=_names(parts),
-        output=parts.output,
     )
 
 
@@ -271,17 +268,14 @@ def _shards(config: EngineConfig) -> list[tuple[int, ...]]:
 
 def _weights(parts: ModelParts, ties: Sequence[Ends]) -> dict[str, nn.Parameter]:
     """Weights of the whole model by name, a tied one once; empty where a function makes a layer."""
-    modules = [layer for layer in parts.layers if isinstance(layer, nn.Module)]
-    if len(modules) < len(parts.layers):
-        return {}
     if parts.weights:
         return dict(parts.weights)
     duplicates = {end for ends in ties for end in ends[1:]}
     weights: dict[int, tuple[str, nn.Parameter]] = {}
-    for number, module in enumerate(modules):
+    for number, module in enumerate(parts.modules):
         for name, weight in module.named_parameters():
             if (number, name) not in duplicates:
-                weights.setdefault(id(weight), (f"{parts.entries[number]}.{name}", weight))
+                weights.setdefault(id(weight), (parts.name_of(number, name), weight))
     return dict(weights.values())
 
 
@@ -296,17 +290,6 @@ def _elsewhere(parts: ModelParts, settings: RunSettings) -> tuple[dict[int, tupl
             if number not in settings.layers:
                 buffers.update(map(id, layer.buffers()))
     return weights, frozenset(buffers)
-
-
-def _names(parts: ModelParts) -> frozenset[str]:
-    """Names of all weights and buffers; empty where a function makes a layer, which other ranks do not call."""
-    modules = [layer for layer in parts.layers if isinstance(layer, nn.Module)]
-    if len(modules) < len(parts.layers):
-        return frozenset()
-    if parts.output is not None:
-        return frozenset(parts.unused).union(*(module.state_dict() for module in modules))
-    named = zip(parts.entries, modules, strict=True)
-    return frozenset(f"{entry}.{name}" for entry, module in named for name in module.state_dict())
 
 
 def _communicators(settings: RunSettings, world: World) -> Communicators:

@@ -51,7 +51,7 @@ def rank_tensors(state: TrainState) -> Tensors:
     tensors: Tensors = {}
     for number, layer in state.numbered_layers():
         tensors |= layer_tensors(state, number, layer)
-    return tensors | (dict(state.unused) if state.settings.place.rank == 0 else {})
+    return tensors | (dict(state.settings.parts.unused) if state.settings.place.rank == 0 else {})
 
 
 def state_dict(state: TrainState) -> Tensors:
@@ -63,7 +63,7 @@ def state_dict(state: TrainState) -> Tensors:
         for number in numbers:
             mine = layer_tensors(state, number, layers[number]) if settings.rank == root else None
             whole |= collect(state, root, mine)
-    return whole | _on_host(state.unused) if settings.rank == 0 else whole
+    return whole | _on_host(state.settings.parts.unused) if settings.rank == 0 else whole
 
 
 def collect(state: TrainState, root: int, tensors: Mapping[str, torch.Tensor] | None) -> Tensors:
@@ -148,7 +148,7 @@ def names_of_rank(state: TrainState) -> set[str]:
         for number, layer in state.numbered_layers()
         for name in layer.state_dict()
         for whole in _names_of_weight(state, number, layer, name)
-    } | state.unused.keys()
+    } | state.settings.parts.unused.keys()
 
 
 def _names_of_weight(state: TrainState, number: int, layer: nn.Module, name: str) -> list[str]:
@@ -192,8 +192,8 @@ def pairs_of(state: TrainState, weights: Mapping[str, torch.Tensor]) -> list[tup
                     rule=f"the shape of the model, {tuple(tensor.shape)}",
                 )
             pairs.append((tensor, full[name], saved))
-    pairs += [(tensor, tensor, weights[name]) for name, tensor in state.unused.items() if name in weights]
-    if (known := settings.names) and (unknown := [name for name in weights if name not in known]):
+    pairs += [(tensor, tensor, weights[name]) for name, tensor in settings.parts.unused.items() if name in weights]
+    if (known := settings.parts.names) and (unknown := [name for name in weights if name not in known]):
         raise InvalidRequest(
             f"a state dict with {unknown[0]!r}",
             rule="a state dict holds weights and buffers of the model only",
@@ -245,8 +245,8 @@ def predict(state: TrainState, inputs: Any) -> Any:
     chunks = _of_all_replicas(state, outputs)
     state.agreement.calls.end()
     values = tuple(torch.cat(parts) for parts in zip(*(chunks[number] for number in sorted(chunks)), strict=True))
-    if settings.output is not None:
-        return settings.output.restore(iter(values))
+    if settings.parts.output is not None:
+        return settings.parts.output.restore(iter(values))
     return values[0] if len(values) == 1 else values
 
 

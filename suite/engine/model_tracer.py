@@ -57,7 +57,6 @@ _PLAIN_METHODS = _SIZE_METHODS | frozenset(
 _PLAIN_ATTRIBUTES = _SIZE_ATTRIBUTES | frozenset(
     {"dtype", "layout", "itemsize", "nbytes", "is_cuda", "is_cpu", "is_meta", "names", "requires_grad", "is_leaf"}
 )
-_PLAIN_FUNCTIONS: frozenset[Any] = frozenset((torch.numel, torch.is_floating_point, torch.is_complex))
 _PLAIN_MODULES = ("_operator", "builtins", "math")
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -94,13 +93,13 @@ def _makes_tensor(node: fx.Node) -> bool:
         return True
     first = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
     of_tensor = first is not None and is_tensor(first)
-    if node.op == "call_method":
+    if isinstance(node.target, str):
         return of_tensor and node.target not in _PLAIN_METHODS
     if node.target is getattr:
         return of_tensor and node.args[1] not in _PLAIN_ATTRIBUTES
-    if node.target in _PLAIN_FUNCTIONS:
+    if node.target.__name__ in _PLAIN_METHODS:  # as torch.numel
         return False
-    module = None if isinstance(node.target, str) else node.target.__module__
+    module = node.target.__module__
     return module not in _PLAIN_MODULES or (module != "math" and any(map(is_tensor, node.all_input_nodes)))
 
 

@@ -69,6 +69,23 @@ class ModelParts:
     traced: Mapping[str, nn.Module] = field(default_factory=dict)
     originals: Sequence[Layer] = ()
 
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        """The layers; empty where a function makes one, which other ranks do not call."""
+        modules = [layer for layer in self.layers if isinstance(layer, nn.Module)]
+        return modules if len(modules) == len(self.layers) else ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all weights and buffers; empty where a function makes a layer."""
+        own = (self.name_of(number, name) for number, module in enumerate(self.modules) for name in module.state_dict())
+        return frozenset((*own, *self.unused))
+
+    def name_of(self, layer: int, name: str) -> str:
+        """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
+        nn.Sequential; parts of a model have the model's own."""
+        return f"{self.entries[layer]}.{name}" if self.entries else name
+
 
 class _Travelling(NamedTuple):
     """Value that lives over a cut.

@@ -33,9 +33,9 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.optim.update import Update
 from suite.engine.pruning import Pruning
+from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
-from suite.engine.structure import OutputStructure
 from suite.engine.ties import Ends, TieGroup
 from suite.engine.user_state import UserState
 from suite.engine.weight_versions import WeightVersions
@@ -47,24 +47,20 @@ class RunSettings:
 
     Attributes:
         config: The engine's arguments.
+        parts: Layers of the model.
         rank, place: This rank, and its stages and replica in `grid`.
         split: Layers of each stage.
         ties: Ends of each tied weight.
         half: Dtype of passes, messages and reductions in mixed precision; None in one precision.
-        entries: Names of the layers of a container or list.
-        names: Names of all weights and buffers of the model; empty where functions make its layers.
-        output: Structure of the model's output; None for a list of layers.
     """
 
     config: EngineConfig
+    parts: ModelParts
     rank: int
     place: Place
     split: Sequence[range]
     ties: Sequence[Ends]
     half: torch.dtype | None
-    entries: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
-    output: OutputStructure | None = None
 
     @property
     def grid(self) -> Grid:
@@ -86,9 +82,8 @@ class RunSettings:
         return tuple(number for stage in self.place.held_stages for number in self.split[stage])
 
     def name_of(self, layer: int, name: str) -> str:
-        """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
-        nn.Sequential; parts of a model have the model's own."""
-        return f"{self.entries[layer]}.{name}" if self.entries else name
+        """Name in the whole model of a weight or buffer of a layer."""
+        return self.parts.name_of(layer, name)
 
     def name_among(self, known: Container[str], layer: int, name: str) -> str:
         """The name of a weight, or of the first end of its tie, that is among `known`; empty if none is."""
@@ -155,7 +150,6 @@ class TrainState:
         peak_in_flight: Most forward passes open at once in the last interval.
         trained_weights: The user's trained weights of the whole model by name, a tied one once, in the order of a plain
             optimizer; empty where functions make layers.
-        unused: Weights and buffers of the model that its forward does not use, by name.
         memory_tracker: Tracker of allocations, while `Engine.memory` runs.
         loss_check: Check of the loss, on the rank of the last stage; None while it is off.
         pairs: Whether the loss returns pairs (sum, count); None before all ranks know.
@@ -188,7 +182,6 @@ class TrainState:
     batch_end_times: list[float] = field(default_factory=list)
     peak_in_flight: int = 0
     trained_weights: Mapping[str, nn.Parameter] = field(default_factory=dict)
-    unused: Mapping[str, torch.Tensor] = field(default_factory=dict)
     memory_tracker: MemoryTracker | None = None
     loss_check: LossCheck | None = None
     pairs: bool | None = None

@@ -178,8 +178,6 @@ class _Checkpoint:
         state, body, name = self.state, self.body, self.path.name
         replicas = state.settings.grid.data
         run_fingerprint.check_equal(name, body.run, run_fingerprint.fingerprint_of(state))
-        if isinstance(rule := state.update.rule, TorchOptimizer):
-            rule.check_state_dict(body.optimizer)
         if body.microbatches % replicas:
             legal = [str(n) for n in range(1, 1025) if body.microbatches % n == 0]
             raise InvalidRequest(

@@ -18,17 +18,8 @@ def as_rate(lr: float | Rate) -> Rate:
         return lr
     if not (is_number(lr) and lr >= 0):
         raise InvalidRequest(f"lr={lr}", rule="finite and not negative", legal="0.001")
-    return Constant(float(lr))
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The same rate at every update."""
-
-    lr: float
-
-    def __call__(self, update: int) -> float:
-        return self.lr
+    constant = float(lr)
+    return lambda update: constant
 
 
 @dataclass(frozen=True, slots=True)

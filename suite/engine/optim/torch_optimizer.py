@@ -225,21 +225,8 @@ class TorchOptimizer(UpdateRule):
         scheduler = None if self.scheduler is None else self.scheduler.state_dict()
         return {"groups": [_settings_of(group) for group in self._groups()], "scheduler": _plain(scheduler)}
 
-    def check_state_dict(self, saved: OptimizerSettings | None) -> None:
-        """Raises InvalidRequest for a scheduler's state where there is no scheduler, and the other way round.
-
-        The fingerprint has compared the groups before."""
-        assert saved is not None, "the fingerprint has compared the optimizers"
-        if (saved["scheduler"] is None) != (self.scheduler is None):
-            said = "without" if saved["scheduler"] is None else "with"
-            raise InvalidRequest(
-                f"lr_scheduler= of a run that was saved {said} one",
-                rule="a checkpoint resumes a run with the settings that it was saved with",
-                legal="lr_scheduler=None" if saved["scheduler"] is None else "the scheduler of the saved run",
-            )
-
     def load_state_dict(self, saved: OptimizerSettings | None) -> None:
-        """Continue from the settings of `state_dict`, which `check_state_dict` has accepted."""
+        """Continue from the settings of `state_dict`."""
         assert saved is not None, "the fingerprint has compared the optimizers"
         for group, settings in zip(self._groups(), saved["groups"], strict=True):
             group.update({name: _like(group.get(name), value) for name, value in settings.items()})
@@ -253,13 +240,13 @@ class TorchOptimizer(UpdateRule):
         return float(self._groups()[0]["lr"])
 
     def fingerprint(self) -> dict[str, Json]:
-        """Class and initial settings, which a checkpoint and the resuming run share."""
-        kind = type(self.optimizer)
+        """Classes and initial settings, which a checkpoint and the resuming run share."""
         groups: list[Json] = [
             {name: value for name, value in settings.items() if name not in _SPEED_OPTIONS}
             for settings in self.settings
         ]
-        return {"_target_": f"{kind.__module__}.{kind.__qualname__}", "groups": groups}
+        scheduler = None if self.scheduler is None else _path_of(self.scheduler)
+        return {"_target_": _path_of(self.optimizer), "groups": groups, "lr_scheduler": scheduler}
 
     # -- translation -------------------------------------------------------------------------------------------------
 
@@ -423,6 +410,10 @@ def _cut(weights: Sequence[torch.Tensor], span: slice) -> list[torch.Tensor]:
             parts.append(weight.view(-1)[first:last])
         start += weight.numel()
     return parts
+
+
+def _path_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _settings_of(group: Mapping[str, Any]) -> dict[str, Json]:

@@ -9,14 +9,14 @@ import pytest
 from suite import Polynomial, Steps, WarmupCosine
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
-from suite.engine.optim.lr_schedule import Constant, as_rate
+from suite.engine.optim.lr_schedule import as_rate
 from tests.support.refusals import refused
 
 
 def test_as_rate_accepts_number_or_function() -> None:
     assert [as_rate(0.25)(update) for update in (0, 1, 10**6)] == [0.25] * 3
     assert as_rate(3)(7) == 3.0
-    rate = Constant(0.5)
+    rate = Steps(0.5, ())
     assert as_rate(rate) is rate
 
 
