@@ -159,13 +159,3 @@ def may_write(run: fx.GraphModule) -> bool:
             if name.endswith("_") or node.kwargs.get("inplace") or (of_operator and name.startswith(("i", "setitem"))):
                 return True
     return False
-
-
-def without_elements(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor without elements whose shape is (0, *shape of `tensor`)."""
-    return tensor.new_empty((0, *tensor.shape), dtype=torch.uint8)
-
-
-def of_size(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the shape that `without_elements` has kept. It has one byte of memory."""
-    return tensor.new_empty((), dtype=torch.uint8).expand(tensor.shape[1:])

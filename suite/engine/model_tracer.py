@@ -46,16 +46,17 @@ _MAKERS = frozenset(
         *(torch.randint, torch.randperm, torch.normal),
     }
 )
-_SIZE_METHODS = frozenset({"size", "dim", "ndimension", "numel", "nelement", "get_device", "__len__"})
-_SIZE_ATTRIBUTES = frozenset({"shape", "ndim", "device"})
-_PLAIN_METHODS = _SIZE_METHODS | frozenset(
+_PLAIN_METHODS = frozenset(
     {
-        *("element_size", "stride", "storage_offset", "is_floating_point", "is_complex", "is_contiguous"),
-        *("item", "tolist", "numpy"),
+        *("size", "dim", "ndimension", "numel", "nelement", "get_device", "__len__", "element_size", "stride"),
+        *("storage_offset", "is_floating_point", "is_complex", "is_contiguous", "item", "tolist", "numpy"),
     }
 )
-_PLAIN_ATTRIBUTES = _SIZE_ATTRIBUTES | frozenset(
-    {"dtype", "layout", "itemsize", "nbytes", "is_cuda", "is_cpu", "is_meta", "names", "requires_grad", "is_leaf"}
+_PLAIN_ATTRIBUTES = frozenset(
+    {
+        *("shape", "ndim", "device", "dtype", "layout", "itemsize", "nbytes", "names"),
+        *("is_cuda", "is_cpu", "is_meta", "requires_grad", "is_leaf"),
+    }
 )
 _PLAIN_MODULES = ("_operator", "builtins", "math")
 _TORCH = str(Path(torch.__file__).parent)
@@ -101,13 +102,6 @@ def _makes_tensor(node: fx.Node) -> bool:
         return False
     module = node.target.__module__
     return module not in _PLAIN_MODULES or (module != "math" and any(map(is_tensor, node.all_input_nodes)))
-
-
-def is_size(node: fx.Node) -> bool:
-    """Whether a node is the shape, the size of a dimension, or the device of a tensor."""
-    return (node.op == "call_method" and node.target in _SIZE_METHODS) or (
-        node.target is getattr and node.args[1] in _SIZE_ATTRIBUTES
-    )
 
 
 class _TensorProxy(fx.Proxy):

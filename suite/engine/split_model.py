@@ -9,8 +9,7 @@ layer. It takes the tensors that live over the cut before it, and returns those 
 positions and skip connections travel with the hidden state. The last layer returns the tensors of the output.
 
 Sizes, dtypes and devices do not travel. A layer computes them from the tensor that they belong to, which travels to the
-layer. Where later layers need nothing but its sizes, a tensor without elements travels in its place. The submodules and
-the parameters of the layers are the model's own.
+layer. The submodules and the parameters of the layers are the model's own.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -30,16 +29,8 @@ from torch import fx, nn
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import format_value
 from suite.engine.layers import Layer
-from suite.engine.model_layer import (
-    LayerPass,
-    ModelLayer,
-    ModelPart,
-    WholeModel,
-    may_write,
-    of_size,
-    without_elements,
-)
-from suite.engine.model_tracer import ModelTrace, hooks_of, is_size, is_tensor, trace_model
+from suite.engine.model_layer import LayerPass, ModelLayer, ModelPart, WholeModel, may_write
+from suite.engine.model_tracer import ModelTrace, hooks_of, is_tensor, trace_model
 from suite.engine.structure import OutputStructure
 
 _LEGAL_POINTS = 'split_points=["layers.0", "layers.1"] or split_points=["layers.*"]'
@@ -85,17 +76,6 @@ class ModelParts:
         """Name in the whole model of a weight or buffer of a layer. A list of layers has the names of an
         nn.Sequential; parts of a model have the model's own."""
         return f"{self.entries[layer]}.{name}" if self.entries else name
-
-
-class _Travelling(NamedTuple):
-    """Value that lives over a cut.
-
-    Attributes:
-        by_size: Whether later layers need only the sizes and the device of the tensor.
-    """
-
-    node: fx.Node
-    by_size: bool
 
 
 def split_model(model: nn.Module, split_points: Any, input_names: Any) -> ModelParts:
@@ -264,28 +244,26 @@ def _cut(model: nn.Module, points: Sequence[str], traces: _Traces) -> list[Model
 def _parts(model: nn.Module, trace: ModelTrace, begins: Sequence[str]) -> Iterator[LayerPass]:
     """The passes of the layers that begin at the modules `begins`, the first of them at the inputs."""
     part_of, weightless = _assign(trace, begins), _weightless(trace)
-    leaving = [_Travelling(node, by_size=False) for node in trace.outputs]
+    leaving = trace.outputs
     parts: list[LayerPass] = []
     for number in reversed(range(len(begins))):
         body = [node for node in trace.nodes if part_of.get(node) == number]
-        used = [_Travelling(source, by_size=False) for node in body for source in node.all_input_nodes]
-        origins = {origin for value in (*used, *leaving) for origin in _origins(value, part_of)}
-        needed = {node for node, _ in origins}
-        by_value = {node for node, by_size in origins if not by_size}
+        used = [source for node in body for source in node.all_input_nodes]
+        needed = {origin for node in (*used, *leaving) for origin in _origins(node, part_of)}
         entering = [
-            _Travelling(node, by_size=node not in by_value and number > 0)
+            node
             for node in trace.nodes
             if (node.op == "placeholder" and number == 0)
             or (node in needed and node.op != "get_attr" and part_of.get(node) != number)
         ]
         direct = [node for node in trace.nodes if node in needed and node.op == "get_attr"]
-        run = fx.GraphModule(model, _graph(entering, direct, body, leaving))
+        run = fx.GraphModule(model, _graph([*entering, *direct], body, leaving))
         parts.append(
             LayerPass(
                 run=run,
                 direct=tuple(str(node.target) for node in direct),
-                constant=tuple(node in weightless for node, _ in entering),
-                produced=tuple(node.name for node, _ in leaving),
+                constant=tuple(node in weightless for node in entering),
+                produced=tuple(node.name for node in leaving),
                 last=number == len(begins) - 1,
                 writes=may_write(run),
             )
@@ -314,14 +292,13 @@ def _takes_entry(node: fx.Node) -> bool:
     return node.target in (operator.getitem, getattr) and isinstance(node.args[1], int | str)
 
 
-def _origins(value: _Travelling, part_of: Mapping[fx.Node, int]) -> Iterator[_Travelling]:
-    """The value if it is a tensor, else the tensors that it is computed from."""
-    node = value.node
+def _origins(node: fx.Node, part_of: Mapping[fx.Node, int]) -> Iterator[fx.Node]:
+    """The node if it is a tensor, else the tensors that it is computed from."""
     if node.op in ("placeholder", "get_attr") or node in part_of:
-        yield value
+        yield node
     else:
         for source in node.all_input_nodes:
-            yield from _origins(_Travelling(source, by_size=is_size(node)), part_of)
+            yield from _origins(source, part_of)
 
 
 def _weightless(trace: ModelTrace) -> set[fx.Node]:
@@ -333,19 +310,12 @@ def _weightless(trace: ModelTrace) -> set[fx.Node]:
     return nodes
 
 
-def _graph(
-    entering: Sequence[_Travelling], direct: Sequence[fx.Node], body: Sequence[fx.Node], leaving: Sequence[_Travelling]
-) -> fx.Graph:
+def _graph(inputs: Sequence[fx.Node], body: Sequence[fx.Node], leaving: Sequence[fx.Node]) -> fx.Graph:
     """The graph of one part. It computes sizes and the like where it uses them."""
     graph = fx.Graph()
-    inputs = {value: graph.placeholder(value.node.name) for value in entering}
-    sized = {value.node: placeholder for value, placeholder in inputs.items() if value.by_size}
-    made = {value.node: placeholder for value, placeholder in inputs.items() if not value.by_size}
-    made |= {node: graph.placeholder(node.name) for node in direct}
+    made = {node: graph.placeholder(node.name) for node in inputs}
 
     def add(node: fx.Node) -> fx.Node:
-        if node in sized and node not in made:
-            made[node] = graph.call_function(of_size, (sized[node],))
         if node not in made:
             for source in node.all_input_nodes:
                 add(source)
@@ -354,13 +324,5 @@ def _graph(
 
     for node in body:
         add(node)
-    outputs = [
-        inputs[value]
-        if value in inputs
-        else graph.call_function(without_elements, (add(value.node),))
-        if value.by_size
-        else add(value.node)
-        for value in leaving
-    ]
-    graph.output(tuple(outputs))
+    graph.output(tuple(map(add, leaving)))
     return graph

@@ -335,16 +335,6 @@ def test_nested_sequential_splits_at_its_points() -> None:
     assert len(make_engine(case, model, split_points=["0.0", "0.1", "1"]).state.stage.layers) == 3
 
 
-def test_only_sizes_of_a_tensor_travel() -> None:
-    model = model_of(CASES["unet"])
-    parts = split_model(model, UNET_POINTS, None)
-    values: Any = (torch.randn(2, 3, 8, 8, dtype=torch.float64),)
-    for layer in parts.layers[:-1]:
-        values = layer(*values)
-    assert sorted(value.numel() for value in values if value.dtype is torch.uint8) == [0]
-    assert {tuple(value.shape) for value in values} == {(0, 2, 3, 8, 8), (2, 4, 8, 8), (2, 8, 8, 8)}
-
-
 def test_largest_list_called_in_order_has_the_blocks() -> None:
     class Reversed(nn.Module):
         def __init__(self) -> None:
