@@ -113,6 +113,9 @@ def _check_launch(config: RunConfig) -> None:
     if launch.launcher == "torchrun" and launch.binding != "none":
         rule = "mpiexec and srun bind ranks, and torchrun does not"
         raise Unsupported("launch.binding", launch.binding, rule, "launch.binding=none")
+    if launch.launcher == "torchrun" and ((launch.nodes or 1) > 1 or (launch.tasks_per_node or ranks) < ranks):
+        rule = "mpiexec or srun for ranks on several nodes, as torchrun starts them on one"
+        raise Unsupported("launch.launcher", launch.launcher, rule, "launch.launcher=srun")
     if launch.device == "cuda" and launch.memory_limit is not None:
         rule = "with launch.device=cuda null, because CUDA reserves the address space of all its devices"
         raise Unsupported("launch.memory_limit", launch.memory_limit, rule, "launch.memory_limit=null")

@@ -18,7 +18,7 @@ from suite.config.locate import locate, search
 from suite.config.run import RunConfig
 from suite.core.keys import in_config_keys
 from suite.runner.launch.launch_command import binding_options, rank_environment
-from suite.runner.launch.signals import run_program
+from suite.runner.launch.process_tree import run_program
 
 DEADLINE = 120.0  # seconds
 

@@ -13,7 +13,7 @@ import psutil
 from suite.core.errors import SuiteError
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
-from suite.runner.launch.signals import end_program, run_program
+from suite.runner.launch.process_tree import end_program, run_program
 
 ONE_ROUND = ("measure.warm_up=1", "measure.discard_first=0", "measure.rounds=1", "measure.eval_batches=0")
 SHORT = (*ONE_ROUND, "measure.batches=2")

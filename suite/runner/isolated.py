@@ -15,7 +15,8 @@ from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
 from suite.runner import provenance
 from suite.runner.executors import in_process
-from suite.runner.launch.signals import die_with_parent, end_program
+from suite.runner.launch.process_tree import end_program
+from suite.runner.launch.signals import die_with_parent
 from suite.runner.runs import expand
 from suite.runner.store import Store
 

@@ -130,9 +130,7 @@ class ActiveRun:
         """Measure the rate of matrix products and train the warm-up batches, while other runs are suspended."""
         replies = self.ranks.request(self.plan.deadline, do="prepare")
         self.gemm = sum(reply["gemm"] for reply in replies)
-        first = replies[0]
-        self.facts = {"data": first["data"], "staged": first["staged"]}
-        self.facts |= {"carrier": first["carrier"], "order": first["order"], **first.get("facts", {})}
+        self.facts = replies[0]["facts"]
         if self.plan.warm_up:
             self.train(0, self.config.warm_up_batches)
         self.ranks.suspend()
@@ -144,7 +142,7 @@ class ActiveRun:
         """
         count, before = discard_first + batches, load.cpu_time()
         replies = self.ranks.request(self._deadline(count), do="train", batches=count)
-        if {*self.ranks.hosts.values()} == {socket.gethostname()} and not self.config.executor.one_process:
+        if {*self.ranks.hosts} == {socket.gethostname()} and not self.config.executor.one_process:
             cpu = sum(reply["cpu"] for reply in replies)
             self.foreign.append(load.foreign_cores(before, load.cpu_time(), ranks=cpu))
         if self.plan.validate_when != "every_round":
@@ -309,7 +307,7 @@ class ActiveRun:
 
     def _rank_hosts(self) -> dict[str, Any]:
         """Host name of each rank, if there are several hosts."""
-        hosts = [self.ranks.hosts[rank] for rank in sorted(self.ranks.hosts)]
+        hosts = self.ranks.hosts
         return {"hosts": hosts} if len(set(hosts)) > 1 else {}
 
     def _series(self) -> dict[str, list[float]]:

@@ -51,6 +51,7 @@ FAULTS = [
     ("kill", Outcome.LOST_RANK, "rank 1 ended without a message", ["grid.data=2"]),  # in a reduction
     ("kill", Outcome.LOST_RANK, "rank 1 ended", ["grid.inter=2", "launch.launcher=torchrun"]),  # over gloo
     ("hang", Outcome.TIMEOUT, "train_batch", ["grid.inter=2", "launch.heartbeat_interval=0.5"]),
+    ("hold", Outcome.TIMEOUT, "sent no heartbeat for", ["grid.inter=2", "launch.heartbeat_interval=1"]),
     ("stop", Outcome.TIMEOUT, "sent no heartbeat for", ["grid.inter=2", "launch.heartbeat_interval=1"]),
     ("oom", Outcome.OOM, "allocate memory", ["launch.memory_limit=8000000000"]),
     ("diverge", Outcome.DIVERGED, "nan", []),
@@ -60,7 +61,8 @@ FAULTS = [
     ("close", Outcome.FAILED, "did not close", ["grid.inter=2"]),
     ("hang_at_close", Outcome.FAILED, "did not close", ["launch.grace=1"]),
 ]
-LIMITS = {"hang": ("measure.deadline", 12), "stop": ("launch.heartbeat_timeout", 15)}  # seconds of an idle machine
+SILENT = ("launch.heartbeat_timeout", 15)
+LIMITS = {"hang": ("measure.deadline", 12), "hold": SILENT, "stop": SILENT}  # seconds of an idle machine
 SAMPLES = {
     "missing": 0,
     "diverge": 2,
@@ -77,7 +79,7 @@ def test_fault_is_recorded_as_outcome(
     (record,) = run([*SHORT, *faulty(fault), f"reports={tmp_path}", *more, *limits])
     assert record.outcome is outcome, record.reason
     assert words in record.reason
-    if "hang" in fault:
+    if "hang" in fault or fault == "hold":
         assert "faulty.py" in record.reason, "no stack of the stuck rank"
     if fault == "hang":
         assert re.search(r"last heartbeat of rank 1 \d\.\d s ago at batch \d", record.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -35,6 +36,8 @@ class Faulty(EngineSystem):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "hang":
                 time.sleep(3600)
+            if self.fault == "hold":
+                ctypes.PyDLL(None).sleep(3600)  # with the interpreter lock
             if self.fault == "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             if self.fault == "oom":

@@ -61,6 +61,6 @@ def test_hanging_rank_on_another_host_reports_its_stack(hosts: Cluster, tmp_path
     limits = ["measure.deadline=5", "launch.heartbeat_interval=0.5", "measure.batches=4"]
     (record,) = run_on_both_hosts(hosts, tmp_path, *SHORT, "grid.inter=2", *faulty("hang"), *limits, *TWO_NODES)
     assert record.outcome is Outcome.TIMEOUT, record.reason
-    assert f"on {hosts.hosts[1].name}:" in record.reason
+    assert f"1 on {hosts.hosts[1].name} did not finish" in record.reason
     assert "faulty.py" in record.reason, "no stack of the hanging rank"
     assert "at batch 2" in record.reason

@@ -12,7 +12,7 @@ from suite.core.errors import Fault
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.core.resources import ROOT
-from suite.runner.launch.signals import run_program
+from suite.runner.launch.process_tree import run_program
 
 TAIL = 40  # lines of the output that the record of failed tests holds
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from suite.comm.rendezvous.mpiexec_flags import ROOT_VARIABLES, find_mpiexec, is_open_mpi
-from suite.comm.world import launcher_kind
 from suite.config.launch import Launch
 from suite.core.errors import MissingDependency
 from suite.core.resources import ROOT
@@ -78,11 +77,6 @@ def place_ranks(ranks: int, launch: Launch) -> tuple[int, int]:
     nodes = nodes or -(-ranks // (per_node or ranks))
     per_node = per_node or -(-ranks // nodes)
     return min(nodes, ranks), per_node
-
-
-def parent_sends_rendezvous(launch: Launch) -> bool:
-    """Whether the parent sends the ranks their rendezvous address, because their launcher does not."""
-    return launcher_kind(launch.launcher, launch.mpi) == "slurm"
 
 
 def binding_options(mpiexec: str | None, binding: str = "none") -> list[str]:

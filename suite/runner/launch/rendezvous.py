@@ -1,31 +1,29 @@
-"""Address of the parent for its ranks, on one host or several.
+"""Connection between the parent and its ranks, on one host or several.
 
-A rank receives every address of its parent and tries them in order. It accepts only a parent that proves knowledge of
-the run's token, because the same address may exist on another host.
+A rank receives every address of its parent and tries them in order. Both ends prove that they know the key of the run,
+because the same address may exist on another host, and another program may find the port.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import secrets
 import socket
-import time
+import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 import psutil
 
+from suite.comm.world import launcher_kind
 from suite.config.launch import Launch
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError
 
 LOOPBACK = "127.0.0.1"
-_TIMEOUT, _ONLY_ADDRESS_TIMEOUT = 3.0, 60.0  # seconds for one of several addresses, and for a single one
-_HELLO_TIMEOUT, _MAX_HELLO = 5.0, 4096  # seconds and bytes for a rank's first line
+_CONNECT_TIMEOUT = 10.0  # seconds for one address of the parent
+_READ_TIMEOUT = 30  # seconds for the rest of a message whose first byte has arrived, or for the answer to a challenge
 AUTO = "auto"
 
 
@@ -59,6 +57,11 @@ def parent_addresses(launch: Launch) -> tuple[str, list[str]]:
     return "", [*dict.fromkeys([*external, LOOPBACK])]
 
 
+def parent_sends_rendezvous(launch: Launch) -> bool:
+    """Whether the parent sends the ranks their rendezvous address, because their launcher does not."""
+    return launcher_kind(launch.launcher, launch.mpi) == "slurm"
+
+
 def shared_scratch(config: RunConfig) -> Path | None:
     """Folder for files that ranks on other hosts read; None if all ranks run on this host."""
     if all_ranks_on_this_host(config.launch):
@@ -80,75 +83,36 @@ def _resolve(name: str) -> list[str]:
         return []
 
 
-def greeting(token: str) -> bytes:
-    """First message of a parent: it proves knowledge of the token without revealing it."""
-    return hashlib.sha256(token.encode()).hexdigest().encode() + b"\n"
+def authenticated(peer: socket.socket, key: str, *, is_parent: bool) -> Connection:
+    """A connection over `peer`, whose other end knows `key`. Raises ConnectionError for another program."""
+    peer.settimeout(None)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _READ_TIMEOUT, 0))
+    connection = Connection(peer.detach())
+    steps = (deliver_challenge, answer_challenge) if is_parent else (answer_challenge, deliver_challenge)
+    try:
+        for step in steps:
+            step(connection, key.encode())
+    except (OSError, EOFError, AssertionError, AuthenticationError) as error:
+        connection.close()
+        raise ConnectionError("another program is at the other end") from error
+    return connection
 
 
-def connect_to_parent(hosts: Sequence[str], port: int, token: str) -> socket.socket:
-    """Connect to the parent that knows `token`, at the first of `hosts` that answers. Raises RankError."""
-    expected = greeting(token)
-    timeout = _ONLY_ADDRESS_TIMEOUT if len(hosts) == 1 else _TIMEOUT
+def connect_to_parent(hosts: Sequence[str], port: int, key: str) -> tuple[Connection, str, str]:
+    """Connect to the parent that knows `key`, at the first of `hosts` that answers.
+
+    Returns:
+        The connection, the address of this end, and the parent's address.
+
+    Raises:
+        RankError: No host has such a parent.
+    """
     failures = []
     for host in hosts:
         try:
-            peer = socket.create_connection((host, port), timeout=timeout)
+            peer = socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT)
+            address, parent_address = peer.getsockname()[0], peer.getpeername()[0]
+            return authenticated(peer, key, is_parent=False), address, parent_address
         except OSError as error:
             failures.append(f"{host}: {error}")
-            continue
-        with suppress(OSError):
-            received = b""
-            while len(received) < len(expected) and (more := peer.recv(len(expected) - len(received))):
-                received += more
-            if secrets.compare_digest(received, expected):
-                peer.settimeout(None)
-                return peer
-        failures.append(f"{host}: another program listens there")
-        peer.close()
     raise RankError(f"no connection to the parent on port {port}: {'; '.join(failures)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """First message of a rank.
-
-    Attributes:
-        rank: Number of the rank.
-        pid: Process id of the rank.
-        host: Host name of the rank.
-        port: Port on which rank 0 waits for the other ranks; 0 for none.
-        rest: Bytes received after the message.
-    """
-
-    rank: int
-    pid: int
-    host: str
-    port: int
-    rest: bytes
-
-
-def read_hello(peer: socket.socket, token: str) -> Hello | None:
-    """Read the first line of a new connection within a few seconds. None if it lacks the token."""
-    data, end = b"", time.monotonic() + _HELLO_TIMEOUT
-    with suppress(OSError):
-        peer.sendall(greeting(token))
-        while b"\n" not in data and len(data) < _MAX_HELLO and (remaining := end - time.monotonic()) > 0:
-            peer.settimeout(remaining)
-            if not (more := peer.recv(_MAX_HELLO)):
-                break
-            data += more
-    line, _, rest = data.partition(b"\n")
-    try:
-        fields = json.loads(line)
-        hello = Hello(int(fields["rank"]), int(fields["pid"]), str(fields["host"]), int(fields["port"]), rest)
-        has_token = secrets.compare_digest(str(fields["token"]).encode(), token.encode())
-        peer.settimeout(None)
-    except (ValueError, TypeError, KeyError, OSError):
-        return None
-    return hello if has_token else None
-
-
-def is_same_host(peer: socket.socket, host: str) -> bool:
-    """Whether a peer that reports the name `host` runs on this host, so that it can be signalled."""
-    peer_address, own_address = peer.getpeername()[0], peer.getsockname()[0]
-    return host == socket.gethostname() and peer_address == own_address

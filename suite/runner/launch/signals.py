@@ -5,28 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suite.core.errors import SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
 
-if TYPE_CHECKING:
-    import psutil
-
 LINUX = sys.platform == "linux"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TRACEBACK = "SUITE_TRACEBACK"  # environment variable; 1: every command prints the traceback of the error that ends it
-_GRACE = 5.0  # seconds that an interrupted program may take to end
 _AGAIN = 0.01  # seconds after which a signal whose exception Python dropped is sent again
 _PR_SET_PDEATHSIG = 1
 _state: dict[str, int] = {
@@ -136,56 +129,3 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
     except KeyboardInterrupt:  # in another thread, or raised by a library
         sys.stderr.write(f"interrupted{again}\n")
         return 128 + signal.SIGINT
-
-
-def run_program(
-    line: Sequence[str], *, seconds: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Like subprocess.run with captured text, but a signal or a timeout of `seconds` ends the program and its children.
-
-    The program receives SIGTERM first, and is killed with its children if it does not end.
-    """
-    process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=cwd, start_new_session=True
-    )
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except BaseException:
-        end_program(process)
-        raise
-    return subprocess.CompletedProcess(list(line), process.returncode, out, err)
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Whether a process runs. A zombie does not: its parent alone, or init, can remove it."""
-    import psutil
-
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    return False
-
-
-def end_program(process: subprocess.Popen[Any], grace: float = _GRACE) -> None:
-    """Terminate a program; after `grace` seconds kill it and all its children, and wait until they have ended."""
-    import psutil
-
-    family: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        family = psutil.Process(process.pid).children(recursive=True)
-    if process.poll() is None:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(grace)
-    if process.poll() is None:
-        process.kill()
-    _, alive = psutil.wait_procs(family, timeout=min(1.0, grace))
-    for member in alive:
-        with suppress(psutil.Error):
-            member.kill()
-    deadline = time.monotonic() + grace
-    while any(_runs(member) for member in alive) and time.monotonic() < deadline:
-        time.sleep(0.01)  # a killed process ends when the kernel next runs it, which a busy machine delays
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    process.wait()

@@ -1,4 +1,4 @@
-"""Messages between a rank and its parent: JSON lines over one socket."""
+"""Messages between a rank and its parent: JSON over one connection."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ class RankReply(TypedDict, total=False):
     """An answer or a heartbeat of a rank.
 
     Attributes:
-        event: `done`, `failed`, `beat` or `stack`.
+        event: `done`, `failed` or `beat`.
         batch: Number of the batch that is being trained.
-        text: Stacks of all threads.
         outcome: Outcome of a failure.
         reason: Reason of a failure.
         secondary: Whether the end of another rank caused the failure.
@@ -63,14 +62,9 @@ class RankReply(TypedDict, total=False):
 
     event: str
     batch: int | None
-    text: str
     outcome: str
     reason: str
     secondary: bool
-    data: Json
-    staged: bool
-    carrier: str
-    order: str
     facts: RankFacts
     gemm: float
     durations: list[float]
@@ -85,28 +79,48 @@ class RankReply(TypedDict, total=False):
 
 
 class RankCommand(TypedDict, total=False):
-    """A command to a rank: `do` and its arguments. `do=meet` carries the rendezvous address of the ranks."""
+    """A command to a rank: `do` and its arguments.
+
+    Attributes:
+        do: A method of the rank, `stop` (close and end) or `exit` (end at once). `meet` carries the address at which
+            the ranks meet.
+        seconds: Limit after which the parent gives up.
+        batches: Number of batches.
+        host, port: Address of rank 0; an empty host is the parent's.
+        local: Whether all ranks run on one host.
+    """
 
     do: str
+    seconds: float
     batches: int
     host: str
     port: int
     local: bool
 
 
-class Endpoint(TypedDict):
-    """The parent's socket.
+class Hello(TypedDict):
+    """First message of a rank.
 
     Attributes:
-        hosts: Addresses to try.
-        port: Port of the socket.
-        token: Secret of the run.
-        heartbeat_interval: Seconds between heartbeats.
-        sends_rendezvous: Whether the parent sends the rendezvous address of the ranks.
+        rank: Number of the rank.
+        pid: Process id of the rank.
+        host: Host name of the rank.
+        address: Address of the rank's end of the connection.
+        on_parent_address: Whether this is the parent's address too.
+        port: Port on which rank 0 waits for the other ranks; 0 for none.
     """
+
+    rank: int
+    pid: int
+    host: str
+    address: str
+    on_parent_address: bool
+    port: int
+
+
+class Endpoint(TypedDict):
+    """The parent's socket: addresses to try, the port, and the secret key of the run."""
 
     hosts: list[str]
     port: int
-    token: str
-    heartbeat_interval: float
-    sends_rendezvous: bool
+    key: str

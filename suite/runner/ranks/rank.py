@@ -6,7 +6,6 @@ loads torch for an executor whose stand-in computes nothing.
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import json
 import resource
@@ -30,6 +29,7 @@ from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerE
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, World
 from suite.core.record import Outcome
+from suite.core.values import Json
 from suite.data.batches import Lazy, draw_batches
 from suite.runner import batch_metrics
 from suite.runner.launch.signals import die_with_parent
@@ -164,16 +164,15 @@ class RankProcess:
         notes = list(self.history.notes) if self.history else []
         if self.rounded:
             notes.append(f"products of {half} are rounded products of float32, as torch's own are slow here")
-        return {
-            "gemm": self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device),
-            **self._message_facts(),
-            # every rank reads the same data, so the hash of one rank is enough
-            "data": self.data.provenance() if self.world.rank == 0 else None,
-            "facts": {"at_start": notes},
-        }
+        # every rank reads the same data, so the hash of one rank is enough
+        data = self.data.provenance() if self.world.rank == 0 else None
+        rate = self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device)
+        return {"gemm": rate, "facts": self._facts(data) | {"at_start": notes}}
 
-    def _message_facts(self) -> dict[str, Any]:
-        return {"staged": bool(self.world.staged), "carrier": self.world.backend, "order": self.world.order}
+    def _facts(self, data: Json = None) -> dict[str, Any]:
+        """The provenance of the data, and how messages travel."""
+        world = self.world
+        return {"data": data, "staged": bool(world.staged), "carrier": world.backend, "order": world.order}
 
     def train(self, batches: int) -> dict[str, Any]:
         """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
@@ -298,7 +297,7 @@ class EmulatingRank(RankProcess):
         return [()] * count
 
     def prepare(self) -> dict[str, Any]:
-        return {"gemm": 0.0, **self._message_facts(), "data": None}
+        return {"gemm": 0.0, "facts": self._facts()}
 
     def memory(self) -> dict[str, Any]:
         return {"losses": [], "memory": []}
@@ -342,7 +341,7 @@ class GraphRank(RankProcess):
 
     def prepare(self) -> dict[str, Any]:
         rate = self.gemm_rate(dtype=self.config.model.dtype, device=self.device)
-        return {"gemm": rate, **self._message_facts(), "data": None}
+        return {"gemm": rate, "facts": self._facts()}
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         return {"scores": self.system.score(())}
@@ -373,18 +372,17 @@ def serve(config: RunConfig, channel: ParentChannel) -> None:
             channel.closing = True
             rank.close()
             return
-        answer = getattr(rank, message.pop("do"))(**message)
-        channel.answer(event="done", **answer)
+        arguments = {name: value for name, value in message.items() if name not in ("do", "seconds")}
+        channel.answer(event="done", **getattr(rank, message["do"])(**arguments))
 
 
 def main(job: Path) -> None:
     content = json.loads(job.read_text())
     die_with_parent(signal.SIGKILL)  # a rank that is stopped between rounds does not see the end of its socket
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     config = RunConfig.model_validate(content["config"])
     if config.launch.launcher == "srun":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent ends the ranks of a job, and records the reason
-    channel = ParentChannel(content["endpoint"])
+    channel = ParentChannel(content["endpoint"], config.launch)
     try:
         with in_config_keys():
             serve(config, channel)

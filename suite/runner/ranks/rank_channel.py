@@ -1,7 +1,9 @@
-"""Channel between a rank and its parent: one socket, and one listening thread.
+"""Channel between a rank and its parent: one connection, and one listening thread.
 
-Commands wait in a queue for the rank. The listening thread sends heartbeats while an answer is due, sends the stacks of
-all threads on request, and ends the process with the parent, even if the rank is busy.
+Commands wait in a queue for the rank. While a command is open, the listening thread sends heartbeats, and a watchdog
+writes the stacks of all threads to the rank's output shortly before the parent gives up: at 80 % of the command's
+limit, or of the heartbeat timeout where a held interpreter lock keeps the listening thread from its heartbeats. The
+listening thread ends the process with the parent, even if the rank is busy.
 """
 
 from __future__ import annotations
@@ -10,25 +12,25 @@ import faulthandler
 import json
 import os
 import queue
-import select
 import socket
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.rendezvous.rank_rendezvous import StoreAddress, bind_free_port
-from suite.runner.launch.rendezvous import connect_to_parent
+from suite.config.launch import Launch
+from suite.runner.launch.rendezvous import connect_to_parent, parent_sends_rendezvous
 from suite.runner.ranks.messages import Endpoint, RankCommand
 
 _CLOSE_TIMEOUT = 5.0  # seconds in which a rank may close after its parent is gone
-_MAX_STACKS = 20_000  # bytes of the stacks that a rank sends
+_LONGEST_POLL = 3600.0  # seconds; poll(2) takes at most 24 days
+_STACKS_AT = 0.8  # share of a time limit after which a rank writes its stacks
 
 
 class ParentChannel:
-    """A rank's end of the socket to its parent.
+    """A rank's end of the connection to its parent.
 
     Attributes:
         commands: Commands that the rank has not taken yet.
@@ -36,23 +38,23 @@ class ParentChannel:
         closing: Set when the rank closes its system, which the end of the parent must not interrupt at once.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.socket = connect_to_parent(endpoint["hosts"], endpoint["port"], endpoint["token"])
-        self.heartbeat_interval = endpoint["heartbeat_interval"]
+    def __init__(self, endpoint: Endpoint, launch: Launch) -> None:
+        self.connection, self.address, self.parent_address = connect_to_parent(**endpoint)
+        self.launch = launch
         self.commands: queue.Queue[RankCommand] = queue.Queue()
         self.closing = False
-        self.received = self.answered = 0  # number of commands; a single thread changes each
         self.batch: int | None = None
-        self.send_lock = threading.Lock()
+        self.lock = threading.Lock()  # of what is sent, and of the two attributes below
+        self.command_open = False
+        self.stacks_at = 0.0
         start = launch_info()
-        self.address = self.socket.getsockname()[0]
-        self.awaits_rendezvous = bool(endpoint["sends_rendezvous"]) and start.size > 1
-        self.rendezvous_messages: queue.Queue[RankCommand] = queue.Queue()
+        self.awaits_rendezvous = start.size > 1 and parent_sends_rendezvous(launch)
         self.listener, port = None, 0
         if self.awaits_rendezvous and start.rank == 0:  # on all interfaces where ranks may run on other hosts
             self.listener, port = bind_free_port(self.address if self.address.startswith("127.") else "0.0.0.0")
-        hello = {"rank": start.rank, "pid": os.getpid(), "host": socket.gethostname(), "port": port}
-        self.send(**hello, token=endpoint["token"])
+        on_parent_address = self.address == self.parent_address
+        hello = {"rank": start.rank, "pid": os.getpid(), "host": socket.gethostname(), "address": self.address}
+        self.send(**hello, on_parent_address=on_parent_address, port=port)
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
     def rendezvous(self) -> StoreAddress | None:
@@ -62,53 +64,54 @@ class ParentChannel:
         """
         if not self.awaits_rendezvous:
             return None
-        message = self.rendezvous_messages.get()
-        return StoreAddress(message["host"], message["port"], message["local"], self.address, self.listener)
+        message = self.commands.get()  # the first of all
+        host = message["host"] or self.parent_address
+        return StoreAddress(host, message["port"], message["local"], self.address, self.listener)
 
     def _listen(self) -> None:
-        try:
-            for message in self._messages():
-                if message["do"] == "meet":
-                    self.rendezvous_messages.put(message)
-                elif message["do"] == "stack":
-                    self.send(event="stack", text=_stacks())
-                else:
-                    self.received += 1
-                    self.commands.put(message)
-        except OSError:
-            pass
+        """Receive commands until the parent sends `exit` or is gone."""
+        interval = min(self.launch.heartbeat_interval, _LONGEST_POLL)
+        with suppress(EOFError, OSError):
+            while True:
+                if not self.connection.poll(interval if self.command_open else None):
+                    self._beat()
+                    continue
+                message: RankCommand = json.loads(self.connection.recv_bytes())
+                if message["do"] == "exit":
+                    break
+                if "seconds" in message:
+                    self._open(message["seconds"])
+                self.commands.put(message)
         if self.closing:
             time.sleep(_CLOSE_TIMEOUT)  # closing needs the other ranks, which may be gone
         os._exit(3)
 
-    def _messages(self) -> Iterator[RankCommand]:
-        """Messages of the parent until it closes the socket. Sends heartbeats while an answer is due."""
-        rest = b""
-        while True:
-            answer_due = self.received > self.answered
-            if not select.select([self.socket], [], [], self.heartbeat_interval if answer_due else None)[0]:
-                self.send(event="beat", batch=self.batch)
-                continue
-            data = self.socket.recv(1 << 16)
-            if not data:
-                return
-            *lines, rest = (rest + data).split(b"\n")
-            yield from map(json.loads, lines)
+    def _open(self, seconds: float) -> None:
+        with self.lock:
+            self.command_open, self.stacks_at = True, time.monotonic() + _STACKS_AT * seconds
+            self._set_watchdog()
+
+    def _beat(self) -> None:
+        with self.lock:
+            if self.command_open:
+                self._write(event="beat", batch=self.batch)
+                self._set_watchdog()
+
+    def _set_watchdog(self) -> None:
+        remaining, silence = self.stacks_at - time.monotonic(), self.launch.heartbeat_timeout
+        if remaining > 0:
+            faulthandler.dump_traceback_later(min(remaining, _STACKS_AT * silence) if silence else remaining)
 
     def answer(self, **message: Any) -> None:
         """Answer the command that was taken last."""
-        self.answered += 1
-        self.send(**message)
+        with self.lock:
+            self.command_open = False
+            faulthandler.cancel_dump_traceback_later()
+            self._write(**message)
 
     def send(self, **message: Any) -> None:
-        line = json.dumps(message).encode() + b"\n"
-        with self.send_lock:
-            self.socket.sendall(line)
+        with self.lock:
+            self._write(**message)
 
-
-def _stacks() -> str:
-    """Stacks of all threads of this process."""
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        return file.read(_MAX_STACKS).decode(errors="replace")
+    def _write(self, **message: Any) -> None:
+        self.connection.send_bytes(json.dumps(message).encode())

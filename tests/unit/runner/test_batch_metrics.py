@@ -119,7 +119,7 @@ class FakeRanks:
         self.trained = 0
         self.seconds = 1.0
         self.deadlines: list[float] = []
-        self.hosts = {0: socket.gethostname()}
+        self.hosts = [socket.gethostname()]
 
     def request(self, deadline: float, *, do: str, batches: int) -> list[dict[str, Any]]:
         self.trained += batches
@@ -163,7 +163,7 @@ def test_load_of_a_round_is_what_its_ranks_did_not_use(
     [run] = expand(["system=axonn", f"reports={tmp_path}"])
     active = ActiveRun(run, "key", tmp_path, "group")
     active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
-    ranks.hosts = {0: host or socket.gethostname()}
+    ranks.hosts = [host or socket.gethostname()]
     clock = iter(float(second) for second in (0, 3, 3, 6))
     monkeypatch.setattr(load, "cpu_time", lambda: load.CpuTime(2 * (now := next(clock)), 0.0, 0.0, now))
     for ranks.seconds in (1.0, 0.0):

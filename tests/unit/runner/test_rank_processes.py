@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import permutations
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,7 @@ from suite.config.launch import Launch
 from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
 from suite.core.record import Outcome
 from suite.runner import precision
-from suite.runner.launch import heartbeat, rendezvous
-from suite.runner.launch.heartbeat import HeartbeatMonitor
+from suite.runner.launch import rendezvous
 from suite.runner.launch.launch_command import rank_environment
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks.messages import RankReply
@@ -28,28 +29,36 @@ from tests.support.refusals import refused
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: now[0])
-    return now
+def group(tmp_path: Path) -> Iterator[RankGroup]:
+    """Three ranks without processes."""
+    [run] = expand(["system=axonn", "launch.heartbeat_interval=0.1", "launch.heartbeat_timeout=0.6"])
+    group = RankGroup(run.config, 3, tmp_path / "scratch")
+    group.hellos = {rank: {"host": "here"} for rank in range(3)}
+    yield group
+    group.stop()
 
 
-def test_rank_without_a_message_for_the_timeout_is_silent(clock: list[float]) -> None:
-    monitor = HeartbeatMonitor()
-    clock[0] += 50  # the time between two rounds does not count
-    monitor.restart()
-    assert monitor.seconds_until_timeout([0, 1], 10) == 10
-    clock[0] += 6
-    monitor.record(1, 7)
-    assert monitor.silent_ranks([0, 1], 10) == []
-    assert monitor.seconds_until_timeout([0, 1], 10) == 4
-    clock[0] += 4
-    assert monitor.silent_ranks([0, 1], 10) == [0]
-    assert monitor.silent_ranks([1], 10) == []
-    assert monitor.silent_ranks([0, 1], None) == []
-    assert monitor.seconds_until_timeout([0], None) == float("inf")
-    assert monitor.describe([0, 1]) == "no heartbeat of rank 0; last heartbeat of rank 1 4.0 s ago at batch 7"
-    assert monitor.describe(range(2, 12)).endswith("; 2 more")
+def test_silent_rank_ends_a_run_before_its_deadline(group: RankGroup) -> None:
+    (one, rank_0), (two, rank_1), (three, _rank_2) = Pipe(), Pipe(), Pipe()
+    group.connections = {one: 0, two: 1, three: 2}
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(0.1):
+            rank_1.send_bytes(b'{"event": "beat", "batch": 7}')
+
+    sender = threading.Thread(target=beat)
+    sender.start()
+    try:
+        for deadline, reason in ((60.0, "rank 2 sent no heartbeat for 0.6 s"), (0.3, "rank 1, 2 did not finish")):
+            rank_0.send_bytes(b'{"event": "done"}')
+            with pytest.raises(RunFailed, match=reason) as failure:
+                group.request(deadline, do="train")
+            assert failure.value.outcome is Outcome.TIMEOUT
+    finally:
+        ended.set()
+        sender.join()
+    assert re.search(r"last heartbeat of rank 1 0\.\d s ago at batch 7", failure.value.reason)
 
 
 FAULT = {"event": "failed", "outcome": "failed", "reason": "its own fault", "secondary": False}
@@ -63,15 +72,12 @@ ARRIVALS = permutations([(0, ENDED), (1, FAULT), (2, {"event": "done"}), (1, Non
     "order", [order for order in ARRIVALS if order.index((1, FAULT)) < order.index((1, None))]
 )
 def test_own_fault_of_a_rank_counts_among_messages_that_arrive_together(
-    order: Sequence[tuple[int, RankReply | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    order: Sequence[tuple[int, RankReply | None]], group: RankGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    group = RankGroup(run.config, 3, tmp_path / "scratch")
     arrived = [list(order)]
     monkeypatch.setattr(group, "_read", lambda timeout: arrived.pop() if arrived else [])
     with pytest.raises(RunFailed) as failure:
         group.request(5.0, do="train")
-    group.stop()
     assert (failure.value.outcome, failure.value.reason) == (Outcome.FAILED, "rank 1: its own fault")
 
 
@@ -103,27 +109,29 @@ def test_parent_listens_where_its_ranks_can_reach_it(monkeypatch: pytest.MonkeyP
         rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="no-such-host.invalid"))
 
 
-def test_rank_skips_a_listener_without_the_token() -> None:
-    """The parent's address may belong to another program on the rank's host, which must not learn the token."""
+def test_rank_skips_a_listener_without_the_key() -> None:
+    """The parent's address may belong to another program on the rank's host, which must not learn the key."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         received: list[bytes] = []
 
-        def accept_stranger_then_parent() -> None:
-            for greeting in (b"220 some mail server\n" * 9, rendezvous.greeting("secret")):
-                peer, _ = server.accept()
-                peer.sendall(greeting)
-                with suppress(ConnectionResetError):
-                    received.append(peer.recv(100))
-                peer.close()
+        def accept_strangers_then_parent() -> None:
+            mail, _ = server.accept()
+            mail.sendall(b"220 some mail server\n" * 9)
+            with suppress(ConnectionResetError):
+                received.append(mail.recv(100))
+            mail.close()
+            with pytest.raises(ConnectionError):
+                rendezvous.authenticated(server.accept()[0], "another key", is_parent=True)
+            received.append(rendezvous.authenticated(server.accept()[0], "secret", is_parent=True).recv_bytes())
 
-        listener = threading.Thread(target=accept_stranger_then_parent)
+        listener = threading.Thread(target=accept_strangers_then_parent)
         listener.start()
-        connection = rendezvous.connect_to_parent(["127.0.0.1", "127.0.0.1"], port, "secret")
-        connection.sendall(b"hello")
-        connection.close()
+        connection, *addresses = rendezvous.connect_to_parent(["127.0.0.1"] * 3, port, "secret")
+        connection.send_bytes(b"hello")
         listener.join()
-    assert b"".join(received) == b"hello"
+        connection.close()
+    assert (b"".join(received), addresses) == (b"hello", ["127.0.0.1"] * 2)
     with pytest.raises(RankError):
         rendezvous.connect_to_parent(["127.0.0.1", "127.0.0.1"], port, "secret")
 

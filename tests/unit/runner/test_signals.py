@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.runner.launch.signals import Interrupted, ending_ranks, run_program
+from suite.runner.launch.process_tree import run_program
+from suite.runner.launch.signals import Interrupted, ending_ranks
 from tests.support.drawn import drawn
 from tests.support.waiting import patience, wait_until
 
