@@ -29,7 +29,7 @@ from suite.core.values import format_typed
 
 _LISTED = 160  # longest list of names, in characters, that a message shows in full
 _NEAREST = 3  # names that a message shows of a longer list
-_NAMED = re.compile(r"there is no (?:(?:config key|argument of \S+)|(?P<key>.+?)) named '(?P<name>[^']*)'")
+_NAMED = re.compile(r"there is no (?:(?:(?:config )?key|argument of \S+)|(?P<key>.+?)) named '(?P<name>[^']*)'")
 _ABSENT = re.compile(r"there is no (?P<key>[\w.]+)(?=;|$)")
 _SETTING = re.compile(  # `key=value`, `+key=value`, `name: key=value` or `Class(key=value)`
     r"(?:[+~]{1,2}|[\w.-]+: |\w+(?P<call>\())?(?P<key>[A-Za-z_]\w*(?:\.\w+)*)="

@@ -39,7 +39,7 @@ def read_dataclass(kind: type[T], data: Any, path: str) -> T:
     fields_by_name = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
     for name in data:
         if name not in fields_by_name:
-            raise UnknownName(f"key of {path}", str(name)[:MAX_CHARACTERS], fields_by_name)
+            raise UnknownName("key", f"{path}.{name}"[:MAX_CHARACTERS], [f"{path}.{each}" for each in fields_by_name])
     hints = get_type_hints(kind)
     arguments = {
         name: _convert(hints[name], value, f"{path}.{name}") for name, value in data.items() if value is not None

@@ -32,7 +32,7 @@ DAMAGES: tuple[tuple[tuple[str | int, ...], Any, str], ...] = (  # path, value, 
     (("ranges", 0, "inside"), "4", "league.ranges.0.inside"),
     (("memory", 1, "mean"), "0.1", "league.memory.1.mean"),
     (("schedules", 0, "modelled"), None, "league.schedules.0.modelled"),
-    (("answers",), [], "key of league"),
+    (("answers",), [], "league.answers"),
 )
 
 

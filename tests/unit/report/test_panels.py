@@ -114,7 +114,7 @@ MALFORMED = [
     ({"ours": {"x": [1.0]}}, "panel.x"),
     ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
     ({"ours": [1.0, 2.0]}, "panel.ours"),
-    ({"theirs": {"x": [1.0, 2.0]}}, "key of panel"),
+    ({"theirs": {"x": [1.0, 2.0]}}, "panel.theirs"),
     ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
     ({"calibrated": [["x"]]}, "panel.calibrated.0"),
     ({"figure": "Figure 6"}, "panel.publication"),

@@ -231,7 +231,7 @@ MALFORMED = (
     ({"scores": ["top_1"], "samples": "many"}, "study.samples"),
     ({"scores": ["top_1"], "curves": "no"}, "study.curves"),
     ({"scores": ["top_1"], "tables": ["rates"]}, "study.tables"),
-    ({"score": ["top_1"]}, "key of study"),
+    ({"score": ["top_1"]}, "study.score"),
 )
 
 

@@ -456,7 +456,7 @@ MALFORMED = [
     ({"title": None}, "panel.title"),
     ({"title": " "}, "panel.title"),
     ({"title": 7}, "panel.title"),
-    ({"titel": "x"}, "key of panel"),
+    ({"titel": "x"}, "panel.titel"),
     ({"key": None}, "panel.metric"),
     ({"metric": None}, "panel.metric"),
     ({"metrics": {"a": "b"}}, "panel.metric"),
