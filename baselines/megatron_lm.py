@@ -217,7 +217,7 @@ class MegatronLM(System):
         options, self.plan, self.world = arguments(config), PeerPlan(config), world
         self.passes, grid = options.passes, self.plan.grid
         self.group = DefaultGroup(world, grid)
-        self.place = grid.place(world.rank)
+        self.position = grid.position(world.rank)
         parallel_state.initialize_model_parallel(**options.parallel)
         model_parallel_cuda_manual_seed(config.seed)  # its attention wants generators, also where nothing is drawn
         transformer = TransformerConfig(**options.transformer)
@@ -225,8 +225,8 @@ class MegatronLM(System):
             model = GPTModel(
                 transformer,
                 get_gpt_layer_local_spec(),
-                pre_process=self.place.first,
-                post_process=self.place.last,
+                pre_process=self.position.inter == 0,
+                post_process=self.position.inter == grid.inter - 1,
                 **options.model,
             )
         padded = options.model["vocab_size"]
@@ -299,7 +299,7 @@ class MegatronLM(System):
             loss = losses.float().mean()
             return loss, {"loss": loss.detach().clone()}  # Megatron divides the loss where it lies
 
-        inputs, targets = (self.plan.rows(part, self.place.replica) for part in batch)
+        inputs, targets = (self.plan.rows(part, self.position.data) for part in batch)
         rows = iter(list(zip(inputs, targets, strict=True)))
         outputs = self.run(
             forward_step_func=forward, data_iterator=rows, model=[self.model], forward_only=forward_only, **self.passes
@@ -317,7 +317,7 @@ class MegatronLM(System):
         Returns them, by the id of Megatron's weight, before Megatron's half precision rounds them.
         """
         plan, tensor = self.plan, self.plan.grid.tensor
-        part, own_layers = self.world.rank % tensor, plan.split[self.place.stage]
+        part, own_layers = self.world.rank % tensor, plan.split[self.position.inter]
         layers = {number: plan.layer(number) for number in {*own_layers, *(tie[0] for tie in plan.ties)}}
         join(layers, plan.ties)
         renamed_weights = renamed(

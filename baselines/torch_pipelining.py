@@ -44,7 +44,7 @@ from suite.core.errors import Unsupported
 from suite.core.op import Place
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
-from suite.schedule.placement import is_placed, is_plain, places
+from suite.schedule.placement import is_placed, is_plain, place_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,7 @@ class TorchPipelining(System):
         plan, grid = self.plan, self.plan.grid
         settings = own_settings(TorchPipelineSettings, config)
         self.group = DefaultGroup(world, grid)
-        rank = grid.place(world.rank)
-        self.place = place = places(config.schedule.build(), grid.inter, rank.replica, rank.replicas)[rank.rank]
+        self.place = place = place_of(config.schedule.build(), grid, world.rank)
         replicas = [grid.rank(data=replica, inter=0) for replica in range(grid.data)]
         # every rank creates all groups, in the same order
         pipelines = [dist.new_group(list(range(first, first + grid.inter))) for first in replicas]

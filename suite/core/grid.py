@@ -7,9 +7,20 @@ The tensor-parallel index varies fastest, then the stage, then the replica.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import Place
+
+
+class GridPosition(NamedTuple):
+    """Coordinates of a rank: its replica, its rank in the pipeline, and its rank among the tensor-parallel ranks.
+
+    They hold no stages: which stages a pipeline rank holds depends on the schedule (suite.schedule.placement).
+    """
+
+    data: int
+    inter: int
+    tensor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +49,17 @@ class Grid:
     def rank(self, *, data: int, inter: int, tensor: int = 0) -> int:
         return (data * self.inter + inter) * self.tensor + tensor
 
-    def place(self, rank: int) -> Place:
-        """The place of `rank` in its pipeline. All ranks of one tensor-parallel group have the same place."""
-        stage = rank // self.tensor % self.inter
-        return Place(stage, self.inter, rank // (self.tensor * self.inter), self.data)
+    def position(self, rank: int) -> GridPosition:
+        """Inverse of `rank`."""
+        pipelines, tensor = divmod(rank, self.tensor)
+        return GridPosition(*divmod(pipelines, self.inter), tensor)
 
     def pipeline(self, rank: int) -> tuple[int, ...]:
         """The ranks of this rank's pipeline, by pipeline rank."""
-        first = rank - self.place(rank).rank * self.tensor
-        return tuple(first + pipeline_rank * self.tensor for pipeline_rank in range(self.inter))
+        data, _, tensor = self.position(rank)
+        return tuple(self.rank(data=data, inter=inter, tensor=tensor) for inter in range(self.inter))
 
     def data_parallel_group(self, rank: int) -> tuple[int, ...]:
         """The ranks that hold copies of this rank's stage: they all-reduce gradients (AxoNN Algorithm 1, line 13)."""
-        return tuple(
-            self.rank(data=d, inter=self.place(rank).stage, tensor=rank % self.tensor) for d in range(self.data)
-        )
+        _, inter, tensor = self.position(rank)
+        return tuple(self.rank(data=data, inter=inter, tensor=tensor) for data in range(self.data))

@@ -131,7 +131,7 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
         return {}
     begin, finish = min(span.start for span in spans), max(span.end for span in spans)
     ranks = list(dict.fromkeys([span.rank for span in spans]))
-    replicas = {rank: grid.place(rank).replica for rank in ranks}
+    replicas = {rank: grid.position(rank).data for rank in ranks}
     done = {(replicas[span.rank], message_of(span.op)): span.end for span in spans if span.op and span.category != WAIT}
     stages, fill_and_drain = stages_of(spans, grid), _fill_and_drain(spans, grid)
     total: dict[str, float] = {}
@@ -212,7 +212,7 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
 def _allowed(queues: Mapping[int, Sequence[Span]], grid: Grid, seconds: Callable[[Span], float]) -> float:
     """Makespan of the queues if each span takes `seconds(span)`."""
     stages = max((stages_of(queue, grid) for queue in queues.values()), default=grid.inter)
-    pipelines = {rank: (grid.place(rank).replica, rank % grid.tensor) for rank in queues}
+    pipelines = {rank: grid.position(rank)[::2] for rank in queues}
     finished = {
         (*pipelines[rank], message_of(span.op))
         for rank, queue in queues.items()
@@ -283,7 +283,7 @@ def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
     for span in queue:
         if span.category in _MEETINGS:
             index = -1 if span.op is None else span.op.index
-            who: object = (grid.place(span.rank).replica if span.category == TIE else None, span.rank % grid.tensor)
+            who: object = (grid.position(span.rank).data if span.category == TIE else None, span.rank % grid.tensor)
             if span.category == REDUCE:
                 who = (span.op, span.rank % grid.tensor)
             key = (span.category, who, index)

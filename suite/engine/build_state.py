@@ -41,7 +41,7 @@ from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ti
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.user_state import UserState
 from suite.engine.weight_versions import WeightVersions
-from suite.schedule.placement import is_split, places
+from suite.schedule.placement import is_split, place_of
 from suite.weights.policy import Latest
 from suite.workload.split import evenly
 
@@ -245,8 +245,7 @@ def _settings(config: EngineConfig, parts: ModelParts, world: World) -> RunSetti
         )
     if half := config.half_name:
         check_half(half, world.device)
-    position = grid.place(world.rank)
-    place = places(config.chosen_schedule, grid.inter, position.replica, position.replicas)[position.rank]
+    place = place_of(config.chosen_schedule, grid, world.rank)
     return RunSettings(
         config=config,
         parts=parts,

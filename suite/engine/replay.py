@@ -112,7 +112,7 @@ class Replay(ThreadRanks[Engine]):
 
 def _homes(grid: Grid, recorded: Sequence[Passes]) -> tuple[int, ...]:
     """Pipeline rank of each stage."""
-    homes = {op.stage: grid.place(rank).rank for rank, passes in enumerate(recorded) for op, _ in passes}
+    homes = {op.stage: grid.position(rank).inter for rank, passes in enumerate(recorded) for op, _ in passes}
     return tuple(homes[stage] for stage in sorted(homes))
 
 

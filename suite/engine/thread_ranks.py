@@ -133,7 +133,7 @@ class ThreadRanks(Generic[_Engine]):
             tied = [pair for ends in find_ties(parts.layers, config.tied) for pair in as_pairs(ends)]
 
         def make_rank(rank: int) -> _Engine:
-            own = replace(parts, layers=lists[self.grid.place(rank).replica], originals=parts.layers)
+            own = replace(parts, layers=lists[self.grid.position(rank).data], originals=parts.layers)
             world = LoopbackWorld(self.hub, rank, device=device)
             policy = copy.deepcopy(config.weights)  # one with state counts the passes of its rank
             return make(replace(config, model=own, tied=tied, weights=policy, device=None, world=world))

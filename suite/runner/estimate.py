@@ -76,7 +76,7 @@ def budgets(config: RunConfig, schedule: Schedule | None = None) -> list[Budget]
         )
 
     ranks = [of_rank(place) for place in where]
-    return [ranks[grid.place(rank).rank] for rank in range(grid.size)]
+    return [ranks[grid.position(rank).inter] for rank in range(grid.size)]
 
 
 def _kept(pruning: PruningConfig, own: Sequence[LayerShape]) -> dict[str, int]:

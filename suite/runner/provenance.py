@@ -177,7 +177,7 @@ def circumstances(config: RunConfig) -> Circumstances:
         facts["gpus"] = gpus()
     if config.executor.sources:
         folders = [ROOT / name for name in config.executor.sources]
-        facts["executor_source"] = source_hash(folders, (".py", ".yaml"))
+        facts["executor_source"] = source_hash(folders, (".py", ".yaml", ".json"))
     if config.launch.python_path:
         facts["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
     if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.op import Place
 from suite.core.protocols import PlacedSchedule, Schedule, TabledSchedule, WeightPolicy
@@ -37,6 +38,12 @@ def places(schedule: Schedule, ranks: int, replica: int = 0, replicas: int = 1) 
     elif is_placed(schedule):
         chunks, fold = schedule.chunks, schedule.fold
     return tuple(Place(rank, ranks, replica, replicas, chunks, fold, homes) for rank in range(ranks))
+
+
+def place_of(schedule: Schedule, grid: Grid, rank: int) -> Place:
+    """Place of a rank of `grid`. Raises InvalidRequest for a schedule of another number of ranks."""
+    at = grid.position(rank)
+    return places(schedule, grid.inter, at.data, grid.data)[at.inter]
 
 
 def homes_of(schedule: Schedule, ranks: int) -> tuple[int, ...]:

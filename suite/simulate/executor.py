@@ -266,7 +266,7 @@ def first_replica(trace: Iterable[Span], grid: Grid) -> list[Span]:
 
     All replicas run the same ops, and a breakdown reads the whole trace once per rank.
     """
-    return [span for span in trace if grid.place(span.rank).replica == 0]
+    return [span for span in trace if grid.position(span.rank).data == 0]
 
 
 def by_kind(plan: SimulationPlan | LayerPlan) -> dict[str, list[int]]:

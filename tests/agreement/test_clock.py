@@ -27,7 +27,7 @@ from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
 from suite.report import derive, expectations
 from suite.report.load import read_store
 from suite.runner.executors.emulated_rank import EmulationPlan, hops, predict
-from suite.schedule.placement import is_plain, places
+from suite.schedule.placement import is_plain, place_of
 from suite.simulate.cost.measured import Profiled
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
@@ -86,8 +86,7 @@ def same_order(
     program accepts.
     """
     for rank in range(grid.size):
-        at = grid.place(rank)
-        place = places(schedule, grid.inter, at.replica, at.replicas)[at.rank]
+        place = place_of(schedule, grid, rank)
         ran, predicted = order(trace, rank), order(simulated, rank)
         assert accepted(schedule, ran, place, interval), f"rank {rank} ran {' '.join(map(str, ran))}"
         assert sorted(ran) == sorted(predicted)

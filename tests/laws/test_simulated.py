@@ -27,6 +27,7 @@ from suite.core.trace import REDUCE, WAIT
 from suite.memory import offloaded
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
+from suite.schedule.placement import places
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.cost.plan_cost import PlanCost
@@ -159,7 +160,8 @@ def test_every_systems_promised_in_flight_is_kept(name: str) -> None:
     for inter, microbatches in ((1, 5), (2, 8), (4, 3), (4, 24)):
         plan = SimulationPlan(TINY, simulated(name), Grid(inter=inter), microbatches, 1)
         simulation = run(plan, machine(), efficiency(delay=0.01))
-        promised = [plan.system.schedule.in_flight(plan.grid.place(stage), plan.interval) for stage in range(inter)]
+        schedule = plan.system.schedule
+        promised = [schedule.in_flight(place, plan.interval) for place in places(schedule, inter)]
         assert all(0 < peak <= most for peak, most in zip(simulation.peak, promised, strict=True))
         assert simulation.peak[0] == promised[0], "the promise is tight where microbatches enter"
 

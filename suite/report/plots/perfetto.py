@@ -60,25 +60,25 @@ def events(trace: Trace, grid: Grid) -> list[Event]:
         ranks[span.rank].append(span)
     slices = [one for rank in sorted(ranks) for one in _placed(ranks[rank])]
     events_of_trace: list[Event] = []
-    for replica in sorted({grid.place(span.rank).replica for span in trace}):
+    for replica in sorted({grid.position(span.rank).data for span in trace}):
         events_of_trace.append(_metadata("process_name", replica, name=f"replica {replica}"))
     tracks = sorted({(one.span.rank, one.track) for one in slices})
     held: dict[int, list[int]] = defaultdict(list)
     for rank, stage in sorted(chunks_of(trace)):
         held[rank].append(stage)
     for position, (rank, track) in enumerate(tracks):
-        place, thread = grid.place(rank), _thread(rank, track, grid)
-        stages = held[rank] if len(held[rank]) > 1 else [place.rank]
+        at, thread = grid.position(rank), _thread(rank, track, grid)
+        stages = held[rank] if len(held[rank]) > 1 else [at.inter]
         name = f"rank {rank}, {'stage' if len(stages) == 1 else 'stages'} {', '.join(map(str, stages))}"
         name += (", overlapping" if track else "") + (f" {track}" * (track > 1))
-        events_of_trace.append(_metadata("thread_name", place.replica, thread, name=name))
-        events_of_trace.append(_metadata("thread_sort_index", place.replica, thread, sort_index=position))
+        events_of_trace.append(_metadata("thread_name", at.data, thread, name=name))
+        events_of_trace.append(_metadata("thread_sort_index", at.data, thread, sort_index=position))
     events_of_trace += [_slice(one, grid) for one in slices]
     # a message stays in its replica and its slice of the tensor group
     ran: dict[tuple[int, int, Op], _TrackSlice] = {}
     for one in slices:
         if one.span.op is not None and one.span.category not in {WAIT, REDUCE, TIE, *INSIDE}:
-            ran[grid.place(one.span.rank).replica, one.span.rank % grid.tensor, message_of(one.span.op)] = one
+            ran[grid.position(one.span.rank).data, one.span.rank % grid.tensor, message_of(one.span.op)] = one
     count = stages_of(trace, grid)
     for number, ((replica, part, op), source) in enumerate(ran.items()):
         goal = feeds(op, count)
@@ -168,7 +168,7 @@ def _slice(one: _TrackSlice, grid: Grid) -> Event:
         "cat": span.category,
         "ts": one.start / _MICRO,
         "dur": (one.end - one.start) / _MICRO,
-        "pid": grid.place(span.rank).replica + 1,
+        "pid": grid.position(span.rank).data + 1,
         "tid": _thread(span.rank, one.track, grid),
         "args": {"bytes": span.bytes} if span.op is None else {"op": str(span.op), "bytes": span.bytes},
     }

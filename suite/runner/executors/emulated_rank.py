@@ -24,7 +24,7 @@ from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace, stages_of
 from suite.engine.worker import run_program, run_to_end
 from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
-from suite.schedule.placement import places
+from suite.schedule.placement import place_of, places
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
@@ -66,7 +66,7 @@ class EmulatedRank:
             sums = {chunk.reduce * grid.data // (2 * peers) for chunk in cost.update(place.rank)}
             received = [cost.message(need) for op in passes if (need := needs(op, stages)) and need.stage not in own]
             bytes_by_rank.append(int(sum({*sent, *(sums if grid.data > 1 else ())}) + max(received, default=0)))
-        return [bytes_by_rank[grid.place(rank).rank] for rank in range(grid.size)]
+        return [bytes_by_rank[grid.position(rank).inter] for rank in range(grid.size)]
 
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
@@ -75,8 +75,7 @@ class EmulatedRank:
                 f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
             )
         self.world, self.rank = world, world.rank
-        at = grid.place(world.rank)
-        self.place = places(config.schedule.build(), grid.inter, at.replica, grid.data)[at.rank]
+        self.place = place_of(config.schedule.build(), grid, world.rank)
         groups = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
         self.data_parallel_group = groups[self.place.rank]
         pipeline = grid.pipeline(self.rank)
@@ -219,12 +218,12 @@ def hops(trace: Iterable[Span], grid: Grid) -> list[float]:
     spans = list(trace)
     stages = stages_of(spans, grid)
     ends = {
-        (grid.place(s.rank).replica, message_of(s.op)): s.end for s in spans if s.op is not None and s.category != WAIT
+        (grid.position(s.rank).data, message_of(s.op)): s.end for s in spans if s.op is not None and s.category != WAIT
     }
     hop_times = []
     for span in spans:
         if span.category == WAIT and span.op is not None and (need := needs(span.op, stages)) is not None:
-            ended = ends.get((grid.place(span.rank).replica, need))
+            ended = ends.get((grid.position(span.rank).data, need))
             if ended is not None and ended > span.start:
                 hop_times.append(span.end - ended)
     return hop_times

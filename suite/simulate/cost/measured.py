@@ -112,14 +112,14 @@ class Profiled(CostModel):
     def of(cls, trace: Iterable[Span], grid: Grid, replica: int = 0) -> Profiled:
         """Costs of the ops of one replica, counted from the first microbatch and update of the trace."""
         spans = [s for s in trace if s.op is not None and s.category not in INSIDE]
-        spans = [s for s in spans if grid.place(s.rank).replica == replica]
+        spans = [s for s in spans if grid.position(s.rank).data == replica]
         passes = [s for s in spans if s.category != WAIT and s.op is not None and s.op.kind in COMPUTE]
         first = min((s.op.index for s in passes if s.op is not None), default=0)
         ops = {s.op._replace(index=s.op.index - first): s for s in passes if s.op is not None}
         updates: dict[int, dict[int, float]] = {}
         for span in spans:
             if span.category in (REDUCE, TIE, STEP) and span.op is not None:
-                each = updates.setdefault(grid.place(span.rank).rank, {})
+                each = updates.setdefault(grid.position(span.rank).inter, {})
                 each[span.op.index] = each.get(span.op.index, 0.0) + span.seconds
         return cls(
             {op: s.seconds for op, s in ops.items()},

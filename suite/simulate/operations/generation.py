@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from suite.core.errors import InvalidRequest
 
@@ -147,5 +146,5 @@ def generations() -> Mapping[str, SoftwareGeneration]:
     return {name: SoftwareGeneration(name=name, **constants) for name, constants in content.items()}
 
 
-def _with_pairs(content: dict[str, Any]) -> dict[str, Any]:
+def _with_pairs(content: Mapping[str, object]) -> Mapping[str, object]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}

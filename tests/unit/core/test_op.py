@@ -90,12 +90,11 @@ def test_interval_without_work_is_refused() -> None:
 def test_ranks_of_small_grids() -> None:
     """AxoNN Figure 2 as rows: a replica's pipeline is consecutive ranks, and tensor ranks are fastest."""
     grid = Grid(data=2, inter=3)
-    places = [Place(stage, 3, replica, 2) for replica in range(2) for stage in range(3)]
-    assert [grid.place(rank) for rank in range(6)] == places
+    assert [grid.position(rank) for rank in range(6)] == [(data, inter, 0) for data in range(2) for inter in range(3)]
     assert (grid.data_parallel_group(4), str(grid)) == ((1, 4), "3x2")
     grid = Grid(data=2, inter=2, tensor=2)
     assert (grid.size, str(Grid(data=6, inter=2, tensor=3))) == (8, "2x6x3")
-    assert [grid.place(rank).stage for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert [grid.position(rank).inter for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert grid.rank(data=1, inter=0, tensor=1) == 5
     assert grid.pipeline(5) == grid.pipeline(7) == (5, 7)
     assert grid.data_parallel_group(5) == (1, 5)
@@ -105,17 +104,10 @@ def test_ranks_of_small_grids() -> None:
 def test_ranks_and_places_are_a_bijection(grid: Grid) -> None:
     seen = set()
     for rank in range(grid.size):
-        place, tensor = grid.place(rank), rank % grid.tensor
-        assert (place.stages, place.replicas) == (grid.inter, grid.data)
-        assert grid.rank(data=place.replica, inter=place.stage, tensor=tensor) == rank
-        seen.add((place.replica, place.stage, tensor))
+        data, inter, tensor = grid.position(rank)
+        assert grid.rank(data=data, inter=inter, tensor=tensor) == rank
+        seen.add((data, inter, tensor))
         pipeline, column = grid.pipeline(rank), grid.data_parallel_group(rank)
-        assert pipeline[place.rank] == rank
-        assert rank in column
-        assert [grid.place(each) for each in pipeline] == [
-            Place(stage, grid.inter, place.replica, grid.data) for stage in range(grid.inter)
-        ]
-        assert [grid.place(each).replica for each in column] == list(range(grid.data))
-        assert {grid.place(each).stage for each in column} == {place.stage}
-        assert {each % grid.tensor for each in (*pipeline, *column)} == {tensor}
+        assert [grid.position(each) for each in pipeline] == [(data, each, tensor) for each in range(grid.inter)]
+        assert [grid.position(each) for each in column] == [(each, inter, tensor) for each in range(grid.data)]
     assert len(seen) == grid.size == grid.data * grid.inter * grid.tensor

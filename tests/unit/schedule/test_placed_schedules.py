@@ -24,7 +24,7 @@ from suite.engine.optim.optimizer import SGD
 from suite.schedule import ZBV, DualPipeV, LoopedBFS, MessageDriven, MessageDrivenSplit, MessageDrivenV, OneFOneB
 from suite.schedule.by_name import NAMED, schedule_by_name
 from suite.schedule.check import check
-from suite.schedule.placement import places
+from suite.schedule.placement import place_of, places
 from suite.schedule.staircase import Staircase
 from suite.schedule.static import fixed
 from tests.support.cases import gpt_case
@@ -83,6 +83,7 @@ def test_loop_and_fold_place_every_stage_once() -> None:
         assert all(peer.rank_of(stage) == peer.rank for peer in peers for stage in peer.held_stages)
         assert [peer.rank for peer in peers if peer.last] == [place.rank_of(place.stages - 1)]
     assert places(MessageDriven(), 3) == tuple(Place(rank, 3) for rank in range(3))
+    assert place_of(ZBV(), Grid(data=2, inter=3, tensor=2), 9) == Place(1, 3, 1, 2, chunks=2, fold=True)
 
 
 @pytest.mark.parametrize("name", NAMED)

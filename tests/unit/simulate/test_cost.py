@@ -125,7 +125,7 @@ def test_the_costs_of_a_simulated_trace_give_that_simulation_again(schedule: Sch
 
 
 def test_the_costs_of_a_stored_trace_are_its_medians(tmp_path: Path) -> None:
-    spans = Trace(span._replace(rank=span.rank - 2) for span in TRACE if GRID.place(span.rank).replica == 1)
+    spans = Trace(span._replace(rank=span.rank - 2) for span in TRACE if GRID.position(span.rank).data == 1)
     cost = recorded(trace=str(tmp_path / Store(tmp_path).write_trace("key", Grid(inter=2), spans)))
     assert seconds(cost, "0F0 0F7 1F3 1B5 0B2") == [0.75, 0.75, 2.0, 3.5, 1.5]
     assert (sizes(cost, "1B0"), cost.update(1)) == ([48], (Chunk(0, 1.0),))
