@@ -189,6 +189,9 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     if train_options(config).half and dtype != "float32":
         what = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
         raise Unsupported(what, rule="mixed precision has float32 master weights", legal="model.dtype=float32")
+    if config.kernels.fused:
+        rule = f"{name} makes its optimizer steps itself"
+        raise Unsupported(f"{name} with kernels.fused=true", rule=rule, legal="kernels.fused=false")
     optimizer_class(config)
     microbatches(config)
     refuse_pairs(config)

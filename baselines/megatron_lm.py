@@ -34,6 +34,7 @@ from baselines.common import (
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
 from suite import accelerator
+from suite.config.network import KernelForms
 from suite.config.plugins import build, own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
@@ -153,6 +154,9 @@ def check(config: RunConfig) -> None:
             rule="Megatron-LM recomputes pieces of equal size, so the interval divides the blocks of a stage",
             legal=f"activation_checkpointing={legal}",
         )
+    if config.kernels != KernelForms():
+        what, rule = "megatron_lm with other kernels than its own", "Megatron-LM reads no key of the group kernels"
+        raise Unsupported(what, rule=rule, legal="system=axonn")
     if config.model.dropout:
         what = f"megatron_lm with model.dropout={config.model.dropout}"
         rule = "Megatron-LM also applies dropout to the embeddings, which the suite's GPT does not"

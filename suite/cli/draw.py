@@ -31,7 +31,6 @@ from suite.core.files import check_file
 from suite.core.keys import in_config_keys
 from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import WeightPolicy
-from suite.runner.keys_read import BOOKKEEPING, below
 from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
 from suite.schedule.draw import chart, columns
 from suite.schedule.placement import check_policy, is_plain, places
@@ -47,31 +46,15 @@ if TYPE_CHECKING:
 # keys that a drawing reads; a name stands for all keys below it
 ALWAYS = ("launch.python_path", "system._target_", "system.name")
 PIPELINE = (
-    *(
-        "grid",
-        "schedule",
-        "update_interval",
-        "draw.microbatches",
-        "draw.forward",
-        "draw.backward",
-        "draw.weight",
-        "draw.csv",
-        "draw.csv_format",
-    ),
-    *(
-        "system.supports_schedules",
-        "system.order",
-        "system.processes",
-        "system.requires_full_pipeline",
-        "system.schedule",
-    ),
-    *("system.supports_streaming", "system.tensor", "system.microbatches"),
+    *("grid", "schedule", "update_interval", "system.supports_schedules", "system.order", "system.processes"),
+    *("system.requires_full_pipeline", "system.schedule", "system.supports_streaming", "system.tensor"),
+    *("system.microbatches", "draw.microbatches", "draw.forward", "draw.backward", "draw.weight", "draw.csv"),
+    "draw.csv_format",
 )
 WHOLE_GRAPH = (
     *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
     *("draw.width", "draw.plan"),
 )
-PAGES = ("experiment", "scale")  # groups of bookkeeping keys only
 DEEPEST = 32  # most stages of a Table II; its computation takes time cubic in the stages, seconds for 32
 TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 
@@ -134,17 +117,15 @@ def draw(overrides: Sequence[str]) -> str:
 
 
 def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None:
-    """Raises InvalidRequest for the first override that does not change the drawing.
+    """Raises InvalidRequest for the first override that changes neither the drawing nor a bookkeeping key."""
+    from suite.config.compose import key_of
+    from suite.runner.keys_read import BOOKKEEPING, below, overlaps
 
-    Bookkeeping keys of a run are accepted. A choice of a group is accepted if the drawing reads one of its keys.
-    """
     for override in overrides:
-        key = override.lstrip("+~").partition("=")[0].partition("@")[0]
-        if not below(key, [*BOOKKEEPING, *PAGES]) and not any(
-            f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in read
-        ):
-            rule = f"a drawing of system={name} does not depend on it"
+        key = key_of(override).partition("@")[0]
+        if not below(key, BOOKKEEPING) and not overlaps(key, read):
             keys = sorted({one for one in read if not one.startswith("system.")})
+            rule = f"a key that a drawing of system={name} depends on"
             raise InvalidRequest(override, rule=rule, legal=f"system, {', '.join(keys)}")
 
 

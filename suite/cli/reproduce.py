@@ -33,13 +33,11 @@ from suite.core.files import check_access, check_folder
 from suite.core.record import CANNOT, Record
 from suite.core.units import seconds
 from suite.core.words import format_count
-from suite.runner.keys_read import BOOKKEEPING, CHOICES, below
 from suite.runner.progress import Progress
 from suite.runner.store import Store
 
 if TYPE_CHECKING:
     from suite.config.run import RunConfig
-    from suite.runner.runs import Run
 
 LEAGUE_SECONDS = 25.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
 
@@ -61,22 +59,20 @@ def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[lis
     Raises InvalidRequest for an override that no entry reads.
     """
     from suite.config.compose import key_of
-    from suite.runner.runs import expand
+    from suite.runner.keys_read import BOOKKEEPING, CHOICES, below
+    from suite.runner.runs import unread_overrides
 
     commands = [command(entry, overrides) for entry in entries]
     if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):
         return commands
-    expanded = [expand(arguments) for arguments in commands]
-    unread = [{o for run in runs for o in unread_overrides(run)} & {*overrides} for runs in expanded]
+    unread = [unread_overrides(arguments) for arguments in commands]
     for override in overrides:
-        if all(override in entry for entry in unread):
-            raise next(run.refusal for run in expanded[0] if run.refusal and override in unread_overrides(run))
-    return [[o for o in arguments if o not in entry] for arguments, entry in zip(commands, unread, strict=True)]
-
-
-def unread_overrides(run: Run) -> Sequence[str]:
-    """The overrides that a run does not read, for which it is refused."""
-    return run.config.unread or ()
+        if all(override in refusals for refusals in unread):
+            raise unread[0][override]
+    return [
+        [o for o in arguments if o not in overrides or o not in refusals]
+        for arguments, refusals in zip(commands, unread, strict=True)
+    ]
 
 
 def reproduce(given: Arguments) -> int:

@@ -6,7 +6,7 @@ A process that starts ranks imports neither.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from suite.core.errors import Unsupported
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
@@ -106,6 +106,19 @@ class Executor(Protocol):
         """Raises InvalidRequest for a config that it cannot execute."""
 
     def run(self, config: RunConfig) -> ExecutorResult: ...
+
+
+@runtime_checkable
+class Declares(Protocol):
+    """An executor, or a microbenchmark, that declares what it reads. Overrides of other keys are refused."""
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        """Config groups and single keys that it reads, in addition to its own keys and those of its ranks' launch."""
+
+
+def declared(executor: Any, config: RunConfig) -> Sequence[str] | None:
+    """What an executor, or a microbenchmark, declares to read; None for one that declares nothing."""
+    return executor.reads(config) if isinstance(executor, Declares) else None
 
 
 class ExchangeMethod(Protocol):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from suite.comm.world import launcher_kind, uses_pair_exchange
-from suite.config.base import MAX_SEED, READ_ONLY, Count, Name, OnError, Rerun, Settings, Word, name_like
+from suite.config.base import MAX_SEED, Count, Name, OnError, Rerun, Settings, Word, name_like
 from suite.config.executor import Executor
 from suite.config.experiment import Experiment, Scale
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
@@ -72,8 +72,6 @@ class RunConfig(Settings):
     launch: Launch
     scale: Scale
     experiment: Experiment
-    unread: Annotated[list[str] | None, READ_ONLY] = None
-    """Overrides that the run does not read, for which it is refused."""
     graph: GraphConfig | None = None
     partitioner: PartitionerConfig | None = None
     exchange: ExchangeConfig | None = None

@@ -8,13 +8,22 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from suite.config.base import MAX_COUNT, Count, Name, Ranks, Settings, Text
-from suite.config.locate import PARTIAL, TARGET
+from suite.config.locate import PARTIAL, ROOTS, TARGET
 from suite.config.plugins import Plugin
 from suite.core.errors import Unsupported
 from suite.memory.layout import Layout
 
 ENGINE = "suite.engine.system.EngineSystem"
 MODELLED = "suite.simulate.block_model.SystemModel"
+_TRAINING = (  # read by every system that trains on batches
+    *("seed", "batch", "grid", "data", "optimizer", "precision", "schedule", "activation_checkpointing", "split"),
+    *("kernels", "model.network", "model.shape", "model.dropout", "model.dtype", "comm.transport", "system._target_"),
+)
+_OF_ENGINE = ("weights", "update_interval", "memory", "pruning", "checkpoint", "comm")
+_WHOLE_GRAPH = (
+    *("seed", "grid.data", "graph", "partitioner", "exchange", "optimizer", "memory", "comm", "system._target_"),
+    *("model.shape", "model.order", "model.epoch", "model.dtype"),
+)
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
@@ -122,6 +131,16 @@ class SystemConfig(Settings):
     def can_resume(self) -> bool:
         """Whether it writes checkpoints and continues from them."""
         return self.on_engine if self.supports_checkpoints is None else self.supports_checkpoints
+
+    @property
+    def reads(self) -> tuple[str, ...] | None:
+        """Groups and keys that its ranks read; None for a user's own class, which may read every key."""
+        if self.target.partition(".")[0] not in ROOTS:
+            return None
+        if self.graphs:
+            return _WHOLE_GRAPH
+        own_settings = (f"system.{name}" for name in self.more)
+        return (*_TRAINING, *own_settings, *(_OF_ENGINE if self.runs_schedule else ()))
 
     def modelled(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
         """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for a system

@@ -7,6 +7,7 @@ sends on the configured graph and partition, the memory per process, and the epo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,11 @@ class VolumeExecutor:
         published: bool = False,
     ) -> None:
         self.machine, self.efficiency, self.local, self.published = machine, efficiency, local, published
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        exchange = (f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form"))
+        model = (f"model.{name}" for name in ("shape", "order", "epoch", "dtype"))
+        return ("graph", "partitioner", *exchange, *model, "seed", "grid.data", "system.name")
 
     def check(self, config: RunConfig) -> None:
         partition_data.validate_run(config)

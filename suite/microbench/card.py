@@ -42,6 +42,9 @@ class Card:
     rounds: int = 5
     beyond: bool = True
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ("grid.data",)
+
     def check(self, config: RunConfig) -> None:
         if config.grid.build().size != 1:
             raise InvalidRequest(f"{config.grid.build().size} ranks", rule="one rank measures its device", legal="1")

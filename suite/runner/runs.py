@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from suite.config import checks, rules
-from suite.config.compose import Composition, compose_both, groups, key_of, parsed
+from suite.config.compose import Composition, compose_both
 from suite.config.run import RunConfig
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
@@ -17,9 +16,8 @@ from suite.core.reasons import format_traceback
 from suite.core.values import Json
 from suite.runner import labels, machine_memory, precision
 from suite.runner.executors import registry
-from suite.runner.keys_read import below
+from suite.runner.keys_read import unread
 from suite.runner.override_files import read_files
-from suite.runner.unread_keys import KeyEffects, in_typed_keys
 
 
 @dataclass(frozen=True)
@@ -50,33 +48,21 @@ class Run:
         return self.config.executor.ranks or self.grid.size
 
 
-def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Run]:
+def expand(overrides: Sequence[str]) -> list[Run]:
     """The runs of a command line: one per entry of `experiment.runs`, followed by the command line's own overrides.
 
-    A run that cannot start is in the list with its refusal. An override that no run reads is refused. If only some runs
-    read an override, the others ignore it.
-
-    Args:
-        overrides: Overrides of the command line. `@FILE` stands for the overrides in a file, also in an entry.
-        caller_keys: Keys that the caller reads, in addition to those of a run.
+    A run that cannot start is in the list with its refusal. If only some runs read an override of the command line, the
+    others ignore it. `@FILE` stands for the overrides in a file, also in an entry.
 
     Raises:
-        InvalidRequest: The experiment does not compose, or a key of a run has an illegal value.
+        InvalidRequest: The experiment does not compose, a key has an illegal value, or an override changes nothing in
+            any run.
     """
     labelled_keys, overrides = labels.split_flags(overrides)
-    overrides = read_files(overrides)
-    base = compose_both(overrides)
-    checks.check_runs(base[0])
-    entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
-    experiment = [o for o in overrides if o.startswith("experiment=")]
-    other_overrides = [o for o in overrides if not o.startswith("experiment=")]
-    drafts = [_Draft(experiment, entry, other_overrides, caller_keys, None if entry else base) for entry in entries]
-    possible = [draft for draft in drafts if draft.refusal is None]
-    unread = [o for o in other_overrides if possible and all(o in draft.unread for draft in possible)]
-    runs = [
-        draft.without([o for o in draft.unread if o in other_overrides and o not in unread]).run(labelled_keys)
-        for draft in drafts
-    ]
+    drafts = _drafts(overrides)
+    for refusal in _unread_everywhere(drafts).values():
+        raise refusal
+    runs = [draft.read_only().run(labelled_keys) for draft in drafts]
     different = {(run.label, str(run.settings)): run for run in runs}
     distinct = dict(zip(different, labels.make_distinct(list(different.values())), strict=True))
     named = {
@@ -84,6 +70,33 @@ def expand(overrides: Sequence[str], caller_keys: Sequence[str] = ()) -> list[Ru
         for draft, run in zip(drafts, runs, strict=True)
     }
     return [_compared(run, named) for run in distinct.values()]
+
+
+def unread_overrides(overrides: Sequence[str]) -> dict[str, SuiteError]:
+    """The overrides of a command line that change nothing in any of its runs, each with its refusal."""
+    return _unread_everywhere(_drafts(overrides))
+
+
+def _drafts(overrides: Sequence[str]) -> list[_Draft]:
+    """A draft per entry of `experiment.runs`. Raises InvalidRequest for an experiment that does not compose."""
+    overrides = read_files(overrides)
+    base = compose_both(overrides)
+    checks.check_runs(base[0])
+    entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
+    experiment = [o for o in overrides if o.startswith("experiment=")]
+    other_overrides = [o for o in overrides if not o.startswith("experiment=")]
+    return [_Draft(experiment, entry, other_overrides, None if entry else base) for entry in entries]
+
+
+def _unread_everywhere(drafts: Sequence[_Draft]) -> dict[str, SuiteError]:
+    """Refusals of overrides that no run reads, and of overrides of an entry that its run does not read."""
+    possible = [draft for draft in drafts if draft.refusal is None]
+    return {
+        override: refusal
+        for draft in possible
+        for override, refusal in draft.unread.items()
+        if override not in draft.own or all(override in other.unread for other in possible)
+    }
 
 
 def _compared(run: Run, named: Mapping[str, str]) -> Run:
@@ -111,7 +124,7 @@ class _Draft:
         experiment: Override that selects the experiment, if there is one.
         entry: Overrides of an entry of the experiment.
         own: Other overrides of the command line, which come last.
-        unread: Refusal of each override that the run does not read.
+        unread: Refusal of each override that changes nothing in the run.
     """
 
     def __init__(
@@ -119,48 +132,41 @@ class _Draft:
         experiment: Sequence[str],
         entry: Sequence[str],
         own: Sequence[str],
-        caller_keys: Sequence[str],
         composed: Composition | None = None,
     ) -> None:
-        self.experiment, self.entry, self.own, self.caller_keys = experiment, entry, own, caller_keys
-        self.merged = _merge([*experiment, *entry, *own])
-        data, self.unresolved = composed or compose_both(self.merged)
+        self.experiment, self.entry, self.own = experiment, entry, own
+        merged = _merge([*experiment, *entry, *own])
+        data, self.unresolved = composed or compose_both(merged)
         self.unread = dict[str, SuiteError]()
-        typed = partial(in_typed_keys, unresolved=self.unresolved)
         try:
-            self.frozen = freeze(data, shlex.join(["suite", "run", *self.merged]))
+            self.frozen = freeze(data, shlex.join(["suite", "run", *merged]))
         except InvalidRequest as error:
-            error.rephrase(typed)
+            error.rephrase(self._in_typed_keys)
             raise
         self.refusal = self.frozen.refusal
         if isinstance(self.refusal, InvalidRequest):
-            self.refusal.rephrase(typed)
+            self.refusal.rephrase(self._in_typed_keys)
         elif self.refusal is None:
-            effects, group_names = KeyEffects(self.frozen.config, data, self.unresolved), [*groups(self.merged)]
-            overrides = [o for o in self.merged if o not in experiment and not below(key_of(o), caller_keys)]
-            refusals = {o: effects.refusal(o, group_names, parsed(o).value()) for o in overrides}
-            self.unread = {o: refusal for o, refusal in refusals.items() if refusal is not None}
+            refusals = {override: unread(override, self.frozen.config, self.unresolved) for override in merged}
+            self.unread = {override: refusal for override, refusal in refusals.items() if refusal is not None}
 
-    def without(self, unread: Sequence[str]) -> _Draft:
-        """The draft without these overrides of the command line."""
-        overrides = [override for override in self.own if override not in unread]
-        return _Draft(self.experiment, self.entry, overrides, self.caller_keys) if unread else self
+    def _in_typed_keys(self, text: str) -> str:
+        """A message with the keys of groups that the executor interpolates: executor.machine.* becomes machine.*."""
+        for name in ("machine", "efficiency"):
+            if self.unresolved["executor"].get(name) == f"${{{name}}}":
+                text = text.replace(f"executor.{name}.", f"{name}.")
+        return text
+
+    def read_only(self) -> _Draft:
+        """The draft without the overrides of the command line that its run does not read."""
+        overrides = [override for override in self.own if override not in self.unread]
+        return _Draft(self.experiment, self.entry, overrides) if self.unread else self
 
     def run(self, labelled_keys: Sequence[str]) -> Run:
         """The run, whose label shows `labelled_keys` in any case."""
         pattern = self.unresolved["executor"].get("label")
-        label_keys = [*labelled_keys, *map(key_of, self.unread)]
-        suffix = labels.suffix(self.own, self.frozen.config.system.name, pattern and str(pattern), label_keys)
-        run = replace(self.frozen, label=self.frozen.label + suffix)
-        if not self.unread:
-            return run
-        unread = list(self.unread)  # the record differs from that of a run without these overrides
-        return replace(
-            run,
-            settings={**run.settings, "unread": unread},
-            config=run.config.changed({"unread": unread}),
-            refusal=next(iter(self.unread.values())),
-        )
+        suffix = labels.suffix(self.own, self.frozen.config.system.name, pattern and str(pattern), labelled_keys)
+        return replace(self.frozen, label=self.frozen.label + suffix)
 
 
 def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:

@@ -8,7 +8,7 @@ layer by layer (suite.simulate.layer_model). `executor.account` selects one mode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -88,6 +88,21 @@ class Simulated:
     ) -> None:
         self.machine, self.efficiency = machine, efficiency
         self.plan, self.account, self.symmetric = plan, account, symmetric
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        """Layers have the config's memory, weights and update rule; blocks of a GPT those of `system.simulation`."""
+        keys = ("batch.size", "grid", "schedule", "model.shape", "update_interval", "system.name")
+        each = ("batch.microbatch", "split")
+        if by_layers(config, self.account):
+            simulated = ("blocking_sends", "device_initiated", "sync_before_update", "allreduces_per_update")
+            rule = (f"optimizer.{name}" for name in ("_target_", "momentum", "nesterov", "direction"))
+            simulation = (f"system.simulation.{name}" for name in simulated)
+            return (*keys, *each, *simulation, *rule, "weights", "memory.layout", "precision.half")
+        pruned = published_sparsity(described(config)) is not None
+        return (
+            *(*keys, "system.simulation", *(each if self.plan == "given" else ())),
+            *(("pruning.ticket", "pruning.sparsity") if pruned else ()),
+        )
 
     def check(self, config: RunConfig) -> None:
         if self.plan == "given":

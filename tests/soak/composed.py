@@ -25,7 +25,7 @@ from suite.core.errors import SuiteError
 from suite.core.record import Outcome, Record
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
-from suite.runner.runs import expand
+from suite.runner.runs import expand, unread_overrides
 from tests.soak.configs import config
 
 LIMIT = 20  # seconds of a core for one config, composing included; on a clock six times as long, as others have it too
@@ -88,12 +88,11 @@ def where(error: BaseException) -> str:
 
 
 def carried_out(overrides: Sequence[str], folder: Path) -> list[Record]:
-    """The records of a command line whose runs start no rank; a run that would start some is composed alone. Of most
-    random configs an override changes nothing: what is refused for it is made again without it."""
+    """The records of a command line whose runs start no rank; a run that would start some is composed alone. Overrides
+    that change nothing, of which most random configs have some, are left out."""
     arguments = [*overrides, f"reports={folder}"] if not any(o.startswith("reports=") for o in overrides) else overrides
-    runs = expand(arguments)
-    if unread := {override for run in runs for override in run.settings.get("unread", ())}:
-        runs += expand([override for override in arguments if override not in unread])
+    unread = unread_overrides(arguments)
+    runs = expand([override for override in arguments if override not in unread])
     runs = [run for run in runs if run.refusal is not None or not run.config.executor.starts_ranks]
     return measure(runs, Progress(1.0, io.StringIO()))
 

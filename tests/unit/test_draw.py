@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from suite.cli.draw import ALWAYS, PAGES, PIPELINE, WHOLE_GRAPH, check_read, draw
+from suite.cli.draw import ALWAYS, PIPELINE, WHOLE_GRAPH, check_read, draw
 from suite.config.compose import composed, groups
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.runner.keys_read import BOOKKEEPING, below
+from suite.runner.keys_read import BOOKKEEPING, below, overlaps
 from tests.support.refusals import refused
 
 THIRD_PARTY = {"torch_gpipe": "gpipe", "torch_1f1b": "one_f_one_b", "deepspeed_3d": "one_f_one_b"}
@@ -151,12 +151,7 @@ def test_every_key_changes_a_drawing_or_is_refused(
     for override in changes:
         others = [one for one in base if one.partition("=")[0] != override.partition("=")[0]]
         assert draw([*others, override]) != before, override
-    unread = [
-        key
-        for key in (*leaves(config), *groups())
-        if not any(f"{key}.".startswith(f"{one}.") or f"{one}.".startswith(f"{key}.") for one in read)
-        and not below(key, [*BOOKKEEPING, *PAGES])
-    ]
+    unread = [key for key in (*leaves(config), *groups()) if not overlaps(key, read) and not below(key, BOOKKEEPING)]
     assert {"model", "batch.size", "optimizer.lr", "executor", "precision", "measure.rounds"} <= {*unread}
     for number, key in enumerate(unread):
         with refused(InvalidRequest, key, "1"):

@@ -62,6 +62,9 @@ class FigureExecutor:
         self.figure = figure
         self.lab = shared_lab(_LABS, Lab, machine, efficiencies, systems, transformers(models))
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
     def check(self, config: RunConfig) -> None:
         find_figure(self.figure, _PAPERS)
 

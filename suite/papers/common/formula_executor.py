@@ -34,6 +34,9 @@ class FormulaExecutor:
         self.paper = paper
         self.shapes = transformers(models)
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
     def check(self, config: RunConfig) -> None:
         papers = [claim.paper for claim, _ in answers_of_figure(claims.load(), FIGURE)]
         if self.paper not in papers:

@@ -5,6 +5,8 @@ machine instead."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from suite.config.rules import check_microbatches
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
@@ -37,6 +39,9 @@ class UnitTimeExecutor:
         batches: int,
     ) -> None:
         self.forward, self.backward, self.batches = forward, backward, batches
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ("batch", "grid.data", "grid.inter", "schedule", "update_interval", "system.name")
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for zero batches, an indivisible batch, or a combination that the policy rejects."""

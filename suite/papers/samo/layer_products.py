@@ -105,6 +105,9 @@ class Products:
             rule = f"a share of at least 0 and below 1 that leaves at least one of {least} entries"
             raise InvalidRequest(f"sparsity={self.sparsity}", rule=rule, legal="sparsity=0.9")
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ("seed", "grid.data")
+
     def probe(self, config: RunConfig) -> Ready | Missing:
         return Ready()
 

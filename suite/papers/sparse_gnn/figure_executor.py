@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -62,6 +62,9 @@ class GraphFigureExecutor:
         self.lab = shared_lab(
             _LABS, GraphLab, machine, efficiencies, sources, partitioners, cache_folder, exchanges or {}
         )
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
 
     def check(self, config: RunConfig) -> None:
         find_figure(self.figure, ["sparse_gnn"])

@@ -29,6 +29,10 @@ class ScheduleCheck:
     def __init__(self, ticks: Ticks) -> None:
         self.ticks = ticks
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        keys = ("batch", "grid.data", "grid.inter", "schedule", "weights", "update_interval")
+        return (*keys, "system.name", "system._target_")
+
     def check(self, config: RunConfig) -> None:
         """Raises Unsupported for a system of unknown order, and InvalidRequest for an impossible batch or stream."""
         grid, interval = config.grid, flush_interval(config)

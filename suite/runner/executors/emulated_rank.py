@@ -37,6 +37,16 @@ class EmulatedRank:
     """One rank of an emulated run. The content of batches is ignored, and there is no loss."""
 
     @classmethod
+    def reads(cls, config: RunConfig) -> Sequence[str]:
+        """Jitter is drawn from the seed, and predictions of a smoothed policy need a rule with momentum."""
+        jitter = emulated_settings(config).jitter
+        return (
+            *("batch", "grid", "schedule", "weights", "update_interval", "comm", "system.name", "system._target_"),
+            *(("seed",) if jitter and jitter.spread else ()),
+            *(("optimizer._target_", "optimizer.momentum") if config.weights.build().smoothed else ()),
+        )
+
+    @classmethod
     def check(cls, config: RunConfig) -> None:
         """Raises InvalidRequest for a run that cannot be emulated. Loads no torch."""
         if not config.system.runs_schedule:

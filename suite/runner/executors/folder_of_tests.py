@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from suite.config.run import RunConfig
@@ -30,6 +31,9 @@ class FolderOfTests:
     folder: str
     seconds: float
     options: tuple[str, ...] = ()
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ("launch.device",)
 
     def check(self, config: RunConfig) -> None:
         """Accept every configuration."""

@@ -187,6 +187,9 @@ class Messages:
         if not backends or len(set(backends)) < len(backends):
             raise InvalidRequest("backends", backends, "at least one, each once", "backends=[gloo]")
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ("grid", "comm.eager_bytes", "comm.pair_exchange", "comm.order")
+
     def probe(self, config: RunConfig) -> Ready | Missing:
         return Ready()
 

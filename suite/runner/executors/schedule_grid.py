@@ -77,6 +77,9 @@ class ScheduleGrid:
         legal = f"focus=[{self.ranks[-1]},{self.microbatches[-1]}]"
         _require(known, "focus", list(self.focus), "one of ranks and one of microbatches", legal)
 
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for a grid that takes longer than about five minutes."""
         stages = sum(places(schedule, 2)[0].chunks for schedule in self.schedules.values())

@@ -1,7 +1,7 @@
 """Keys that change nothing in a run are refused: each key of a config is varied under each executor.
 
-A key that an entry of suite.runner.unread_keys names changes a result, or SAME has the reason why it does not here.
-A key that no entry names changes none."""
+A key that an executor declares changes a result, or SAME has the reason why it does not here. Any other key changes
+none."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config import checks
 from suite.config.base import Settings
-from suite.config.compose import CONF, compose_both, groups, register, resolve
+from suite.config.compose import compose_both, groups, register, resolve
 from suite.config.locate import locate
 from suite.config.places import check_parts
-from suite.config.plugins import Plugin
 from suite.config.refusals import every_key
 from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError
 from suite.core.values import leaves
 from suite.runner.executors.registry import without_ranks
-from suite.runner.keys_read import BOOKKEEPING, DECLARED, MICROBENCHMARKS, PLUGINS, SYSTEMS, below, reads
+from suite.runner.keys_read import BOOKKEEPING, DECLARED, below, instead, overlaps, reads
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
-from suite.runner.unread_keys import KeyEffects
 from tests.support.drawn import generator
+from tests.support.refusals import refused
 
 STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
 CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be made for each key
@@ -182,14 +180,11 @@ def usual_result(case: str) -> Any:
     return outcome_alone(deepcopy(both(CASES[case])[0]))
 
 
-def effects_of(config: dict[str, Any], unresolved: dict[str, Any]) -> KeyEffects:
-    return KeyEffects(freeze(config, "").config, config, unresolved)
-
-
 def check_key(case: str, key: str, value: Any) -> str:
     """The fault in the entry of one key; empty where it is right."""
     usual, outcomes_seen = outcomes(case, key, value)
-    if effects_of(*both(CASES[case])).idle(key) is not None:
+    config, unresolved = both(CASES[case])
+    if instead(key, freeze(config, "").config, unresolved) is not None:
         changes = any(outcome not in (usual, "refused") for outcome in outcomes_seen)
         return f"{key} changes a result and is refused" if changes else ""
     same = (key for keys in SAME.values() for key in keys)
@@ -219,34 +214,8 @@ def test_figure_executor_reads_only_its_own_keys(overrides: tuple[str, ...]) -> 
     assert executor.run(None).metrics
 
 
-class Tracked(dict[str, Any]):
-    """A config that notes the dotted keys that are looked up in it."""
-
-    def __init__(self, data: Mapping[str, Any], seen: set[str], path: str = "") -> None:
-        inside = {key: Tracked(v, seen, f"{path}{key}.") if isinstance(v, Mapping) else v for key, v in data.items()}
-        super().__init__(inside)
-        self.seen, self.path = seen, path
-
-    def _note(self, key: str) -> None:
-        if not isinstance(dict.get(self, key), Tracked):
-            self.seen.add(f"{self.path}{key}")
-
-    def __getitem__(self, key: str) -> Any:
-        self._note(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self._note(key)
-        return super().get(key, default)
-
-    def items(self) -> Any:
-        for key in self:
-            self._note(key)
-        return super().items()
-
-
 def tracked(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The dotted keys that are looked up in a configuration from now on. A plug-in is looked up with all its keys."""
+    """The dotted keys that are looked up in a configuration from now on."""
     seen: set[str] = set()
     paths = {
         id(value): f"{name}." for name in RunConfig.model_fields if isinstance(value := getattr(config, name), Settings)
@@ -256,21 +225,21 @@ def tracked(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     def noted(group: Settings, name: str) -> Any:
         value = look_up(group, name)
         path = "" if group is config else paths.get(id(group))
-        if path is not None and name == "more":
-            return Tracked(value, seen, path)
         if path is not None and name in type(group).model_fields and not isinstance(value, Settings):
-            key = f"{path}{type(group).model_fields[name].alias or name}"
-            seen.update(leaf for leaf, _ in leaves(value.data(), key)) if isinstance(value, Plugin) else seen.add(key)
+            seen.add(f"{path}{type(group).model_fields[name].alias or name}")
         return value
 
     monkeypatch.setattr(Settings, "__getattribute__", noted)
     return seen
 
 
-HARNESS = (  # read by what drives a system's ranks: suite.runner.ranks.rank, session and the prediction of memory
-    *("launch", "measure", "comm", "executor", "checkpoint", "batch.size", "data", "grid", "system._target_"),
-    "pruning.searches",
-)
+HARNESS = (
+    "comm",
+    "checkpoint",
+    "data",
+    "schedule",
+    "system._target_",
+)  # read by what drives a system's ranks, or only checked
 
 
 @pytest.mark.parametrize(
@@ -282,30 +251,24 @@ HARNESS = (  # read by what drives a system's ranks: suite.runner.ranks.rank, se
         ("system=pipeoptim", "model.shape.tied=false"),
     ],
 )
-def test_system_reads_the_keys_of_its_entry(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    run = freeze(both(overrides)[0], "")
-    config, keys_known = run.config, reads(run.config)
-    system_class = locate(config.system.target)
+def test_system_reads_the_keys_that_it_declares(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = freeze(both(overrides)[0], "").config
+    declared, system_class = config.system.reads, locate(config.system.target)
+    assert declared is not None
     with monkeypatch.context() as patch:
         seen = tracked(config, patch)
         system_class.probe(config)
         system_class(world=LoopbackWorld(Hub(1), 0, device="cpu"), config=config)
-    assert keys_known is not None
-    one_stage = {"split", "schedule._target_"}  # a plan of one stage looks them up, and nothing depends on them
-    assert {key for key in seen if not below(key, [*keys_known, *BOOKKEEPING, *DECLARED])} <= one_stage
-    expected = [key for key, _ in leaves(run.settings) if below(key, keys_known) and not below(key, HARNESS)]
-    unpruned = {"pruning.sparsity", "pruning.scope"} if config.pruning.ticket is None else set()
-    assert {key for key in expected if key not in seen} <= unpruned
+    assert {key for key in seen if not overlaps(key, [*declared, *BOOKKEEPING, *DECLARED, "launch"])} == set()
+    assert {key for key in declared if not overlaps(key, [*seen, *HARNESS])} == set()
 
 
 @pytest.mark.parametrize("group", ["executor", "system"])
-def test_every_executor_and_system_has_an_entry(group: str) -> None:
-    of_kind = {"plugin": PLUGINS, "microbenchmark": MICROBENCHMARKS}
+def test_every_executor_and_system_declares_what_it_reads(group: str) -> None:
+    required = {"analytic": ("executor.paper=samo",), "published": ("executor.figure=samo_memory",)}
     for choice in groups()[group]:
-        text = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
-        part = text.get("system", text) if group == "system" else text
-        keys = SYSTEMS if group == "system" else of_kind.get(part["kind"])
-        assert keys is None or part["_target_"] in keys, choice
+        further = required.get(choice, ("executor.figure=gnn_fig3",) if choice == "graph_clusters" else ())
+        assert reads(checks.checked_run(both((f"{group}={choice}", *further))[0])) is not None, choice
 
 
 XL = "executor=simulated machine=summit efficiency=summit model=gpt3_xl grid.inter=4 grid.data=4 batch.size=64"
@@ -314,11 +277,9 @@ XL = "executor=simulated machine=summit efficiency=summit model=gpt3_xl grid.int
 def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
     engine = resolve(["system=axonn", "launch=slurm"])
     graph = resolve(["system=sparsity_aware", "executor=full_graph"])
-    # each key of a system's simulation is read where the system gives it
-    simulated = {"system.simulation"} & {key.rpartition(".")[0] for key in reads(resolve(XL.split())) or ()}
-    covered = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *simulated}
-    keys = [key for key in every_key(RunConfig) if key not in ("unread", "graph.holdings")]
-    assert [key for key in keys if not below(key, covered) and not any(below(one, [key]) for one in covered)] == []
+    simulated = resolve(XL.split())
+    covered = {*BOOKKEEPING, *DECLARED, *(reads(engine) or ()), *(reads(graph) or ()), *(reads(simulated) or ())}
+    assert [key for key in every_key(RunConfig) if key != "graph.holdings" and not overlaps(key, covered)] == []
 
 
 def test_command_line_key_applies_to_runs_that_read_it() -> None:
@@ -329,10 +290,5 @@ def test_command_line_key_applies_to_runs_that_read_it() -> None:
     assert deciding_keys({**alone.settings, "experiment": {}}) == deciding_keys({**usual.settings, "experiment": {}})
     assert pipeline.label == f"axonn 1x1 {key}"
     assert pipeline.config.optimizer.buckets_per_reduction == 2
-    assert all(run.refusal for run in expand([pair, "machine=h200"]))
-
-
-def test_run_with_a_refused_key_has_its_own_record() -> None:
-    """Its configuration equals the run without the key, whose record must not be overwritten."""
-    usual, refused = expand([])[0], expand(["machine=h200"])[0]
-    assert deciding_keys(usual.settings) != deciding_keys(refused.settings)
+    with refused(InvalidRequest, "machine", "h200"):
+        expand([pair, "machine=h200"])
