@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 
 from suite.core.errors import InvalidRequest
+from suite.core.values import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,5 +147,5 @@ def generations() -> Mapping[str, SoftwareGeneration]:
     return {name: SoftwareGeneration(name=name, **constants) for name, constants in content.items()}
 
 
-def _with_pairs(content: Mapping[str, object]) -> Mapping[str, object]:
+def _with_pairs(content: Mapping[str, Json]) -> Mapping[str, Json]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
