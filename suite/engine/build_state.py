@@ -68,7 +68,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
         world, comm.transport, settings.grid.size, off=not config.compare_batches, shards=_shards(config)
     )
     ties = _ties(settings, comm, modules)
-    broadcast_weights(modules, comm.data_parallel_group, comm.transport)
+    broadcast_weights(modules.values(), comm.data_parallel_group, comm.transport)
     broadcast_ties(ties, comm.transport)
     loss = config.loss if settings.streams else as_counted(config.loss)
     stages = {}
@@ -91,7 +91,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
     trained = [p for stage in stages.values() for p in stage.layers.parameters() if p.requires_grad]
     own = [(settings.name_of(n, name), p) for n, module in modules.items() for name, p in module.named_parameters()]
     names = {id(weight): name for name, weight in own}
-    originals = [(names[id(copied)], original) for original, copied in copies.weights]
+    originals = [(names[id(copied)], original) for original, copied in copies.weights.items()]
     elsewhere, buffers_elsewhere = _elsewhere(parts, settings)
     known = {*names, *(id(weight) for _, weight in originals)}
     foreign = [named for key, named in elsewhere.items() if key not in known]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -39,12 +39,12 @@ class Copies:
 
     Attributes:
         followers: The copies, each with its original.
-        weights: In mixed precision, pairs (original parameter, leaf); for a weight with several leaves here, the first.
+        weights: In mixed precision, the leaf of each original parameter; of several leaves here the first.
         lent: Data that `lend` has given to the original parameter, by the id of the leaf.
     """
 
     followers: list[Follower] = field(default_factory=list)
-    weights: list[tuple[nn.Parameter, nn.Parameter]] = field(default_factory=list)
+    weights: dict[nn.Parameter, nn.Parameter] = field(default_factory=dict)
     lent: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @property
@@ -65,7 +65,7 @@ class Copies:
         A pruned weight has no dense full-precision form: the user's weight becomes the half-precision copy. A weight
         that was lent before, and that another engine has taken over since, stays with that engine."""
         lent_before = bool(self.lent)
-        for original, leaf in self.weights:
+        for original, leaf in self.weights.items():
             if id(leaf) not in state.flat.spans or (lent_before and not self._lends(original, leaf)):
                 continue
             if id(leaf) in state.kept:
@@ -77,7 +77,7 @@ class Copies:
     def return_weights(self, state: ModelState) -> None:
         """Copy full-precision weights to the user's modules on the device, unless another engine has taken them
         over."""
-        for original, leaf in self.weights:
+        for original, leaf in self.weights.items():
             if self._lends(original, leaf):
                 original.data = state.dense(state.rule.weights[0], leaf).to(state.device)
         self.lent.clear()
@@ -120,7 +120,6 @@ def make_modules(
     be one weight on some splits and two on others."""
     modules: dict[int, nn.Module] = {}
     copies = Copies()
-    leaves: dict[int, nn.Parameter] = {}  # first leaf of each of the user's weights, by the id of the weight
     layer_of: dict[int, int] = {}  # number of the layer that has a parameter, by the id of the parameter
     for number in numbers:
         layer = layers[number]
@@ -130,7 +129,7 @@ def make_modules(
             shared = {id(parameter) for parameter in layer.parameters()} & layer_of.keys()
             floating = any(t.is_floating_point() for t in (*layer.parameters(), *layer.buffers()))
             needs_copy = shared or (half and floating)
-            module = _copy_layer(layer, number, shared, half, copies, leaves) if needs_copy else layer
+            module = _copy_layer(layer, number, shared, half, copies) if needs_copy else layer
             layer_of |= dict.fromkeys(map(id, layer.parameters()), number)
         else:
             with undisturbed(), drawing(*initial(seed, number)):
@@ -194,37 +193,27 @@ def _call_maker(function: Callable[[], nn.Module], number: int) -> nn.Module:
 
 def copy_shared(layer: nn.Module, number: int, shared: set[int]) -> nn.Module:
     """A copy of `layer` with a new leaf for each weight whose id is in `shared`. It shares all other tensors."""
-    return _copy_layer(layer, number, shared, None, Copies(), {})
+    return _copy_layer(layer, number, shared, None, Copies())
 
 
-def _copy_layer(
-    layer: nn.Module,
-    number: int,
-    shared: set[int],
-    half: torch.dtype | None,
-    copies: Copies,
-    leaves: dict[int, nn.Parameter],
-) -> nn.Module:
+def _copy_layer(layer: nn.Module, number: int, shared: set[int], half: torch.dtype | None, copies: Copies) -> nn.Module:
     """A copy of `layer` with new leaves for the weights `shared`, or in mixed precision for all weights.
 
     A new leaf of mixed precision is an alias until the model states copy its data. The copy shares all other tensors
     with the layer, except for floating buffers in mixed precision."""
     memo: dict[int, torch.Tensor] = {}
-    weights: list[tuple[nn.Parameter, nn.Parameter]] = []
     for parameter in layer.parameters():
         memo[id(parameter)] = parameter
-        if half is not None or id(parameter) in shared:
-            leaf = _leaf(parameter, parameter.data if half is not None else parameter.data.clone())
-            memo[id(parameter)] = leaf
-            if half is not None and id(parameter) not in leaves:
-                leaves[id(parameter)] = leaf
-                weights.append((parameter, leaf))
+        if half is not None:
+            memo[id(parameter)] = leaf = _leaf(parameter, parameter.data)
+            copies.weights.setdefault(parameter, leaf)
+        elif id(parameter) in shared:
+            memo[id(parameter)] = _leaf(parameter, parameter.data.clone())
     for buffer in layer.buffers():
         if half is None or not buffer.is_floating_point():
             memo[id(buffer)] = buffer
     layer_copy = copied(layer, f"layer {number}, {type(layer).__name__}", memo)
     copies.followers.append(Follower(layer, layer_copy))
-    copies.weights.extend(weights)
     return layer_copy
 
 
@@ -251,24 +240,24 @@ def _leaf(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
     return leaf
 
 
-def broadcast_weights(modules: Mapping[int, nn.Module], group: Group, transport: Transport) -> None:
+def broadcast_weights(modules: Iterable[nn.Module], group: Group, transport: Transport) -> None:
     """Broadcast weights and buffers of the first replica to all replicas, which are the ranks of `group`."""
-    if len(group.ranks) == 1:
-        return
-    for module in modules.values():
-        for tensor in (*module.parameters(), *module.buffers()):
-            complete(group.broadcast(tensor.data, group.ranks[0]), transport)
+    for module in modules:
+        _broadcast((*module.parameters(), *module.buffers()), group, transport)
 
 
 def share_buffers(modules: Iterable[nn.Module], group: Group, transport: Transport) -> None:
     """Broadcast the buffers that passes may have changed from the first replica, as torch's DDP does.
 
     Statistics are real numbers, and counters are single ones; masks and positions stay."""
-    if len(group.ranks) == 1:
-        return
-    for buffer in (buffer for module in modules for buffer in module.buffers()):
-        if buffer.is_floating_point() or buffer.is_complex() or buffer.numel() == 1:
-            complete(group.broadcast(buffer.data, group.ranks[0]), transport)
+    buffers = [buffer for module in modules for buffer in module.buffers()]
+    changing = [each for each in buffers if each.is_floating_point() or each.is_complex() or each.numel() == 1]
+    _broadcast(changing, group, transport)
+
+
+def _broadcast(tensors: Iterable[torch.Tensor], group: Group, transport: Transport) -> None:
+    for tensor in tensors if len(group.ranks) > 1 else ():
+        complete(group.broadcast(tensor.data, group.ranks[0]), transport)
 
 
 def cast(layers: nn.Module, half: torch.dtype) -> None:

@@ -28,6 +28,7 @@ from torch import fx, nn
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import format_value
+from suite.engine.callables import binding_error
 from suite.engine.layers import Layer
 from suite.engine.model_layer import LayerPass, ModelLayer, ModelPart, WholeModel, may_write
 from suite.engine.model_tracer import ModelTrace, hooks_of, is_tensor, trace_model
@@ -135,14 +136,10 @@ def _input_names(model: nn.Module, given: Any) -> tuple[str, ...]:
         return tuple(required or list(named)[:1])
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
     valid = is_list and given and all(isinstance(name, str) for name in given) and len({*given}) == len(given)
-    missing = [name for name in required if name not in given] if valid else []
-    accepts_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    unknown = [] if accepts_any or not valid else [name for name in given if name not in named]
-    if unknown:
-        raise UnknownName(f"argument of {type(model).__name__}.forward", unknown[0], named)
-    if missing or not valid:
+    fault = binding_error(model, **dict.fromkeys(given)) if valid else ""
+    if not valid or fault:
         raise InvalidRequest(
-            f"input_names={format_value(given)}",
+            f"input_names={format_value(given)}{fault and f', {fault}'}",
             rule="different names of arguments of the model's forward, with all that have no default",
             legal=legal,
         )

@@ -471,7 +471,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         fault("model", rule="one structure in both modes"),
     ),
     ({"model": Starred(in_order)}, fault("model", rule="*args has no names")),
-    ({"names": ["y"]}, fault("y", rule="one of x", legal="'x'")),
+    ({"names": ["y"]}, fault("input_names", subject="missing a required argument: 'x'", legal="input_names=['x']")),
     ({"names": "x"}, fault("input_names", rule="different names")),
     ({"names": ["x", "x"]}, fault("input_names", rule="different names")),
     ({"names": ["mask"], "model": models.Named()}, fault("input_names", legal="input_names=['features']")),
@@ -480,8 +480,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 def test_split_that_breaks_rule_is_refused() -> None:
     for settings, expected in REFUSED:
-        unknown = expected["key"] in ("split point", "y")
-        with refused(UnknownName if unknown else InvalidRequest, **expected) as refusal:
+        with refused(UnknownName if expected["key"] == "split point" else InvalidRequest, **expected) as refusal:
             split_model(settings.get("model", Root(in_order)), settings.get("points"), settings.get("names"))
         if "Outer" in str(settings):
             line = branching.__code__.co_firstlineno + 1
