@@ -117,8 +117,7 @@ class ActiveRun:
             try:
                 self.prepared = registry.preparation()(config=self.config, folder=self.graph_folder)
             except (InvalidRequest, MissingDependency) as error:
-                missing = isinstance(error, MissingDependency)
-                raise RunFailed(Outcome.MISSING_DEPENDENCY if missing else Outcome.UNSUPPORTED, str(error)) from error
+                raise RunFailed(*in_process.ending_of(error)) from error
         self.ranks.start(self.config.launch.deadline)
 
     def wait_until_built(self) -> None:
@@ -228,29 +227,27 @@ class ActiveRun:
         memory = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}
         if self.memory:
             memory["measured"] = self.memory
-        return Record(
-            key=self.key,
-            experiment=self.config.experiment.name,
-            system=self.config.system.name,
-            label=self.run.label,
-            outcome=self.failure.outcome if self.failure else Outcome.OK,
-            reason=self.failure.reason if self.failure else "",
-            source=self.source,
-            config=self.run.settings,
+        averages = in_process.load_averages(self.load) | ({"foreign": fmean(self.foreign)} if self.foreign else {})
+        facts = {**self.facts, **self._graph_data(), **self._rank_hosts()}  # graph data replace those of the ranks
+        result = ExecutorResult(
+            self.source,
             metrics=self._metrics(),
             memory=memory,
             series={**self._series(), **self.summary.series},
-            panels=[panel.to_record() for panel in self.summary.panels],
-            trace=store.write_trace(self.key, self.run.grid, trace) if (trace := self._usual_trace()) else None,
+            panels=self.summary.panels,
             notes=self._notes(),
-            provenance=in_process.run_provenance(
-                self.run,
-                self.started,
-                self.seconds,
-                turns=self.group_id,
-                load=in_process.load_averages(self.load) | ({"foreign": fmean(self.foreign)} if self.foreign else {}),
-                **{**self.facts, **self._graph_data(), **self._rank_hosts()},  # graph data replace those of the ranks
-            ),
+        )
+        trace = store.write_trace(self.key, self.run.grid, trace) if (trace := self._usual_trace()) else None
+        return in_process.record_of(
+            self.run,
+            self.key,
+            (self.failure.outcome, self.failure.reason) if self.failure else (Outcome.OK, ""),
+            result,
+            (self.started, self.seconds),
+            trace,
+            turns=self.group_id,
+            load=averages,
+            **facts,
         )
 
     def _usual_trace(self) -> Trace:
