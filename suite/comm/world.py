@@ -10,7 +10,7 @@ from functools import cache
 
 from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
-from suite.comm.rendezvous.rank_rendezvous import Rendezvous, StoreAddress, connect_slurm_step
+from suite.comm.rendezvous.rank_rendezvous import Rendezvous, connect_slurm_step
 from suite.core.errors import UnknownName, Unsupported
 from suite.core.protocols import World
 
@@ -28,7 +28,6 @@ def init_world(
     tensors: bool = True,
     eager_bytes: int = EAGER_BYTES,
     pair_exchange: bool = True,
-    store_address: StoreAddress | None = None,
     suspended: bool = False,
 ) -> World:
     """Return the world of this process. Engines created with equal arguments share one world.
@@ -42,7 +41,6 @@ def init_world(
         tensors: False sends uninitialised bytes. Over MPI they are plain host memory, and torch is not loaded.
         eager_bytes: Size of the first part of a message, in bytes.
         pair_exchange: Whether a group of two MPI ranks on CPU sums by exchanging bytes.
-        store_address: Address of rank 0's store for ranks of srun. None reads it from the environment.
         suspended: Whether a parent suspends the ranks between rounds, so that messages of torch have no time limit.
 
     Raises:
@@ -62,7 +60,7 @@ def init_world(
         return LoopbackWorld(Hub(1), 0, device=device)
     host_memory = transport == "mpi" and not tensors
     backend = "host_memory" if host_memory else transport
-    return create_world(backend, device, order, eager_bytes, pair_exchange, store_address, suspended)
+    return create_world(backend, device, order, eager_bytes, pair_exchange, suspended)
 
 
 @cache
@@ -72,7 +70,6 @@ def create_world(
     order: str,
     eager_bytes: int,
     pair_exchange: bool,
-    store_address: StoreAddress | None,
     suspended: bool,
 ) -> World:
     """Create the world of one backend, once per process and settings."""
@@ -87,7 +84,7 @@ def create_world(
     from suite.comm.collective.process_group import TorchWorld
 
     launch = launch_info()
-    rendezvous = connect_ranks(launch, store_address)
+    rendezvous = connect_ranks(launch)
     return TorchWorld(
         launch,
         rendezvous,
@@ -99,14 +96,12 @@ def create_world(
     )
 
 
-def connect_ranks(launch: LaunchInfo, store_address: StoreAddress | None = None) -> Rendezvous:
-    """Connect this process to the store of its ranks, over MPI, at `store_address`, or as the environment says."""
+def connect_ranks(launch: LaunchInfo) -> Rendezvous:
+    """Connect this process to the store of its ranks, over MPI or as the environment says."""
     if launch.launcher == "mpi":
         from suite.comm.p2p.mpi import connect_mpi_ranks
 
         return connect_mpi_ranks()
-    if store_address is not None:
-        return store_address.connect(launch.size)
     if launch.launcher == "slurm":
         return connect_slurm_step(launch)
     import torch.distributed as dist

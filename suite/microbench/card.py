@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
-from suite.runner.ranks.sampling import Sampling
 
 BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 LIMIT = 2**31
@@ -71,7 +71,7 @@ class Card:
         return ExecutorResult(Source.MEASURED, metrics, notes=tuple(facts["notes"]))
 
 
-class CardSampler(Sampling):
+class CardSampler(Sampler):
     """Sampler of a device. A batch is one sweep over all measurements; its content is ignored."""
 
     def __init__(self, plan: Card, world: World) -> None:

@@ -1,8 +1,8 @@
 """Rendezvous of ranks without MPI, and choice of the network interface.
 
-Rank 0 binds a port that the kernel chooses, and the parent process sends it to the other ranks. A port that is agreed
-on in advance could belong to another process. Ranks of a user's own srun have no such parent: on one host they meet in
-a file.
+Rank 0 reserves a port that the kernel chooses, and the parent process sends it to the other ranks. A port that is
+agreed on in advance could belong to another process. Ranks of a user's own srun have no such parent: on one host they
+meet in a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,49 +34,12 @@ class Rendezvous(NamedTuple):
     one_host: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAddress:
-    """Address of rank 0's store, as the parent process sends it to each rank.
-
-    Attributes:
-        host, port: Address of rank 0.
-        one_host: Whether all ranks run on one host.
-        own_address: Address at which other ranks reach this rank.
-        listener: File descriptor of the bound socket on rank 0; None on other ranks.
-    """
-
-    host: str
-    port: int
-    one_host: bool
-    own_address: str
-    listener: int | None = None
-
-    def connect(self, world_size: int) -> Rendezvous:
-        """Serve the store on rank 0, and connect to it on the other ranks."""
-        from torch.distributed import TCPStore
-
-        if not self.one_host:
-            use_interface_of(self.own_address)
-        if self.listener is None:
-            return Rendezvous(None, connect_store(self.host, self.port, world_size), self.one_host)
-        server = TCPStore(
-            self.host,
-            self.port,
-            world_size,
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=self.listener,
-        )
-        return Rendezvous(server, server, self.one_host)
-
-
-def bind_free_port(address: str) -> tuple[int, int]:
-    """File descriptor of a socket on a port that the kernel chooses, and the port. The caller closes the descriptor."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as server:
-        server.bind((address, 0))
-        port: int = server.getsockname()[1]
-        return server.detach(), port
+def reserve_port() -> socket.socket:
+    """A socket on a port that the kernel chooses. It does not listen, so that a store of this process can."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("", 0))
+    return reserved
 
 
 def connect_store(host: str, port: int, world_size: int) -> Any:
@@ -114,7 +76,7 @@ def interface_of(address: str) -> str | None:
 
 
 def connect_slurm_step(launch: LaunchInfo, environment: Mapping[str, str] | None = None) -> Rendezvous:
-    """Connect the ranks of a user's own srun.
+    """Connect the ranks of srun.
 
     They meet at MASTER_ADDR and MASTER_PORT where both are set, else in a file of the step, on one host.
 

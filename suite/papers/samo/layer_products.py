@@ -15,13 +15,13 @@ from statistics import median
 from typing import TypedDict
 
 from suite.config.locate import check_source, locate
+from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
-from suite.runner.ranks.sampling import Sampling
 from suite.stats.spread import relative_iqr
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
@@ -137,7 +137,7 @@ class Products:
         return ExecutorResult(Source.MEASURED, panels=[_ratio_panel(self, {})])
 
 
-class ProductSampler(Sampling):
+class ProductSampler(Sampler):
     """Sampler of a study of products. A batch is one sweep over all widths; its content is ignored."""
 
     def __init__(self, world: World, plan: Products, seed: int) -> None:

@@ -15,6 +15,7 @@ from statistics import fmean, median
 from typing import Any, TypedDict
 
 from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
+from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.figure import FigurePanel
@@ -22,7 +23,6 @@ from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.microbench.alpha_beta import AlphaBeta, fit
 from suite.runner import provenance
-from suite.runner.ranks.sampling import Sampling
 from suite.stats.spread import relative_iqr
 
 OPERATIONS = ("point_to_point", "all_reduce")
@@ -305,7 +305,7 @@ def merge_ranks(operation: str, ranks: Sequence[Samples]) -> dict[str, list[list
     }
 
 
-class MessageSampler(Sampling):
+class MessageSampler(Sampler):
     """One rank's part of a study of messages. A batch is one sweep over all sizes; its own content is ignored."""
 
     def __init__(self, world: World, plan: Messages) -> None:

@@ -31,7 +31,7 @@ from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 from suite.runner.launch.launch_command import launch_command, rank_environment
 from suite.runner.launch.process_tree import end_processes, process_tree
-from suite.runner.launch.rendezvous import LOOPBACK, authenticated, parent_addresses, parent_sends_rendezvous
+from suite.runner.launch.rendezvous import authenticated, parent_addresses, parent_sends_rendezvous
 from suite.runner.launch.signals import LINUX, die_with_parent
 from suite.runner.ranks.messages import Endpoint, Hello, RankReply
 
@@ -119,8 +119,9 @@ class RankGroup:
                 connected = f"{len(self.hellos)} of {self.size} ranks connected in {deadline:g} s"
                 raise RunFailed(Outcome.TIMEOUT, f"{connected}\n{self.log_tail()}")
         self.grace = max(self.grace, time.monotonic() - begin)
-        if parent_sends_rendezvous(self.launch):
-            self._send_rendezvous()
+        if parent_sends_rendezvous(self.launch):  # an empty host: rank 0 is where each rank has reached this process
+            first = self.hellos[0]
+            self._send(do="meet", host="" if first["on_parent_address"] else first["address"], port=first["port"])
 
     def _accept(self) -> None:
         """Register the rank of a new connection, unless another program has connected."""
@@ -134,15 +135,6 @@ class RankGroup:
         if hello["on_parent_address"] and hello["host"] == socket.gethostname():
             with suppress(psutil.Error):
                 self.members[rank] = psutil.Process(hello["pid"])
-
-    def _send_rendezvous(self) -> None:
-        """Send every rank an address of rank 0 that it can reach.
-
-        If rank 0 runs on this host, this is the address by which the rank itself has connected.
-        """
-        first, local = self.hellos[0], len(set(self.hosts)) == 1
-        remote = "" if first["on_parent_address"] else first["address"]
-        self._send(do="meet", host=LOOPBACK if local else remote, port=first["port"], local=local)
 
     @property
     def hosts(self) -> list[str]:

@@ -87,7 +87,6 @@ class RankCommand(TypedDict, total=False):
         seconds: Limit after which the parent gives up.
         batches: Number of batches.
         host, port: Address of rank 0; an empty host is the parent's.
-        local: Whether all ranks run on one host.
     """
 
     do: str
@@ -95,7 +94,6 @@ class RankCommand(TypedDict, total=False):
     batches: int
     host: str
     port: int
-    local: bool
 
 
 class Hello(TypedDict):
@@ -107,7 +105,7 @@ class Hello(TypedDict):
         host: Host name of the rank.
         address: Address of the rank's end of the connection.
         on_parent_address: Whether this is the parent's address too.
-        port: Port on which rank 0 waits for the other ranks; 0 for none.
+        port: A free port, on which rank 0 may wait for the other ranks.
     """
 
     rank: int

@@ -13,13 +13,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from suite.comm.p2p.polling import set_timer_slack
-from suite.comm.rendezvous.rank_rendezvous import StoreAddress
 from suite.comm.world import init_world
 from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
 from suite.config.locate import locate, search
@@ -29,7 +29,6 @@ from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerE
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, World
 from suite.core.record import Outcome
-from suite.core.values import Json
 from suite.data.batches import Lazy, draw_batches
 from suite.runner import batch_metrics
 from suite.runner.launch.signals import die_with_parent
@@ -73,14 +72,7 @@ def limit_memory(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
 
 
-Rendezvous = Callable[[], StoreAddress | None]  # waits for the rendezvous address of the ranks
-
-
-def launcher_rendezvous() -> None:
-    """No address: the launcher provides it."""
-
-
-def _world(config: RunConfig, rendezvous: Rendezvous, *, device: str = "cpu", tensors: bool = True) -> World:
+def _world(config: RunConfig, *, device: str = "cpu", tensors: bool = True) -> World:
     comm = config.comm
     return init_world(
         device=device,
@@ -89,44 +81,51 @@ def _world(config: RunConfig, rendezvous: Rendezvous, *, device: str = "cpu", te
         tensors=tensors,
         eager_bytes=comm.eager_bytes,
         pair_exchange=comm.pair_exchange,
-        store_address=rendezvous(),
         suspended=True,
     )
 
 
 class RankProcess:
-    """Commands of a rank that trains a model.
+    """Commands of a rank. This one trains a model; those of other executors replace a few methods.
 
     Attributes:
         device: Device of the rank.
+        rounded: Whether products of the half precision are rounded products of float32.
+        data: Source of batches; None for a rank that reads none.
         history: Batches trained so far, of a system with checkpoints.
         channel: Channel to the parent, whose heartbeats carry the batch number.
         trained: Number of batches trained in the run, without evaluation.
     """
 
     device = "cpu"
-    history: BatchHistory | None = None
+    rounded = False
+    data: Any = None
     channel: ParentChannel | None = None
 
-    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
-        self._set_up(config, rendezvous)
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.trained = config, 0
+        self._set_up()
         self.history = BatchHistory(config, self.system)
 
-    def _set_up(self, config: RunConfig, rendezvous: Rendezvous) -> None:
+    def _set_up(self) -> None:
         """Set up the process, its data, its device, its world and its system, in this order."""
-        from suite.engine.process_setup import device_of, gemm_rate, prepare
+        from suite.engine.process_setup import device_of, prepare
 
-        prepare(config.launch.threads)
-        limit_memory(config.launch.memory_limit)
-        self.config, self.gemm_rate = config, gemm_rate
+        launch = self.config.launch
+        prepare(launch.threads)
+        limit_memory(launch.memory_limit)
+        build = self._builder()
+        self.device = device_of((), launch.device)
+        self.world = _world(self.config, device=self.device)
+        self.system = build(world=self.world, config=self.config)
+
+    def _builder(self) -> Callable[..., Any]:
+        """The class of the system, once its parts are checked and its data is built."""
         self.rounded = self._round_slow_products()
-        check_parts(config.plain(), OF_RANKS)
-        system = require_ready(locate(config.system.target), config)
+        check_parts(self.config.plain(), OF_RANKS)
+        system: Callable[..., Any] = require_ready(locate(self.config.system.target), self.config)
         self._build_data()
-        self.device = device_of((), config.launch.device)
-        self.world = _world(config, rendezvous, device=self.device)
-        self.trained = 0
-        self.system = self._build_system(system)
+        return system
 
     def _round_slow_products(self) -> bool:
         """Round products of float32 for the rest of the process if those of the half precision are slow here."""
@@ -140,9 +139,6 @@ class RankProcess:
 
     def _build_data(self) -> None:
         self.data, self.shape = self.config.data.source.build(), self.config.model.shape.build()
-
-    def _build_system(self, system: Any) -> Any:
-        return system(world=self.world, config=self.config)
 
     def _batch(self, number: int) -> Any:
         size, seed = self.config.batch.size, self.config.seed
@@ -160,19 +156,19 @@ class RankProcess:
 
     def prepare(self) -> dict[str, Any]:
         """Measure the rate of matrix products (flop/s) while all ranks compute, as in a batch."""
-        half = self.config.precision.half
-        notes = list(self.history.notes) if self.history else []
+        half, world = self.config.precision.half, self.world
+        notes = list(self.history.notes)
         if self.rounded:
             notes.append(f"products of {half} are rounded products of float32, as torch's own are slow here")
         # every rank reads the same data, so the hash of one rank is enough
-        data = self.data.provenance() if self.world.rank == 0 else None
-        rate = self.gemm_rate(dtype=half or self.config.model.dtype, device=self.device)
-        return {"gemm": rate, "facts": self._facts(data) | {"at_start": notes}}
+        data = self.data.provenance() if self.data is not None and world.rank == 0 else None
+        facts = {"data": data, "staged": bool(world.staged), "carrier": world.backend, "order": world.order}
+        return {"gemm": self._product_rate(), "facts": facts | {"at_start": notes}}
 
-    def _facts(self, data: Json = None) -> dict[str, Any]:
-        """The provenance of the data, and how messages travel."""
-        world = self.world
-        return {"data": data, "staged": bool(world.staged), "carrier": world.backend, "order": world.order}
+    def _product_rate(self) -> float:
+        from suite.engine.process_setup import gemm_rate
+
+        return gemm_rate(dtype=self.config.precision.half or self.config.model.dtype, device=self.device)
 
     def train(self, batches: int) -> dict[str, Any]:
         """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
@@ -181,12 +177,11 @@ class RankProcess:
         durations: list[float] = []
         losses: list[float | None] = []
         traces: list[Any] = []
-        if self.history:
-            for seconds, loss in self.history.earlier(self.trained, batches):
-                durations.append(seconds)
-                losses.append(loss)
-                traces.append(())
-            self.trained += len(durations)
+        for seconds, loss in self.history.earlier(self.trained, batches):
+            durations.append(seconds)
+            losses.append(loss)
+            traces.append(())
+        self.trained += len(durations)
         pending = self._next_batches(batches - len(durations))
         if pending and self.system.streams:
             stream_seconds, stream_losses = self._train_stream(pending)
@@ -204,7 +199,7 @@ class RankProcess:
             end = perf_counter()
             durations.append(end - begin)
             traces.append(self.system.observe())
-            begin = self.history.add(durations[-1], loss) if self.history else end
+            begin = self.history.add(durations[-1], loss)
         return {
             "durations": durations,
             "cpu": process_time() - cpu,
@@ -228,8 +223,7 @@ class RankProcess:
         begin = perf_counter()
         losses, ends = self.system.stream(batches)
         seconds = [end - previous for previous, end in zip([begin, *ends], ends, strict=False)]
-        if self.history:
-            self.history.add_stream(seconds, losses)
+        self.history.add_stream(seconds, losses)
         return seconds, losses
 
     def memory(self) -> dict[str, Any]:
@@ -244,16 +238,14 @@ class RankProcess:
 
     def evaluate(self, batches: int) -> dict[str, Any]:
         """Scores over validation batches, taken from the checkpoint if an earlier process computed them."""
-        if self.history and self.trained in self.history.scores:
+        if self.trained in self.history.scores:
             return {"scores": self.history.scores[self.trained]}
         size = self.config.batch.size
         validation = list(islice(self.data.validation_batches(size=size, shape=self.shape), batches))
         if not validation:
             subject = f"no validation batch of batch.size={size} in data={self.config.data.name}"
             raise InvalidRequest(subject, rule="at least one whole batch", legal="measure.eval_batches=0")
-        scores = self._scores(validation)
-        if self.history:
-            self.history.scores[self.trained] = scores
+        scores = self.history.scores[self.trained] = self._scores(validation)
         return {"scores": scores}
 
     def _scores(self, validation: list[Any]) -> dict[str, float | None]:
@@ -270,34 +262,30 @@ class RankProcess:
 class ReplayRank(RankProcess):
     """A rank that runs the ops of all ranks."""
 
-    def _build_system(self, system: Any) -> Any:
+    def _builder(self) -> Callable[..., Any]:
         from suite.runner.executors.registry import replay
 
-        return replay()(system=system, world=self.world, config=self.config)
+        return partial(replay(), system=super()._builder())
 
 
-class EmulatingRank(RankProcess):
-    """A rank that computes nothing: it loads no torch and no data, and allocates no model."""
+class GraphRank(RankProcess):
+    """A rank that trains on its part of a whole graph, which the parent has written; one epoch counts as a batch."""
 
-    def _reset_peaks(self) -> None:
-        """Nothing is allocated."""
+    def _build_data(self) -> None:
+        """Read nothing."""
 
-    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
-        from suite.runner.executors.registry import emulated
+    def _batch(self, number: int) -> Any:
+        return ()
 
-        set_timer_slack()
-        limit_memory(config.launch.memory_limit)
-        self.config = config
-        self.world = _world(config, rendezvous, tensors=False)
-        self.system = emulated()(world=self.world, config=config)
-        self.trained = 0
+    def evaluate(self, batches: int) -> dict[str, Any]:
+        return {"scores": self.system.score(())}
 
-    def _next_batches(self, count: int) -> list[Any]:
-        self.trained += count
-        return [()] * count
 
-    def prepare(self) -> dict[str, Any]:
-        return {"gemm": 0.0, "facts": self._facts()}
+class UntrainedRank(GraphRank):
+    """A rank without a model."""
+
+    def _product_rate(self) -> float:
+        return 0.0
 
     def memory(self) -> dict[str, Any]:
         return {"losses": [], "memory": []}
@@ -306,45 +294,32 @@ class EmulatingRank(RankProcess):
         return {"scores": {"loss": None}}
 
 
-class SamplingRank(EmulatingRank):
-    """A rank of a microbenchmark: it trains nothing, and measures messages or products of real tensors."""
+class SamplingRank(UntrainedRank):
+    """A rank of a microbenchmark, which measures messages or products of real tensors."""
 
-    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
-        from suite.engine.process_setup import device_of, prepare
-
-        prepare(config.launch.threads)
-        limit_memory(config.launch.memory_limit)
-        self.config = config
-        assert isinstance(config.executor, MicrobenchmarkExecutor)
-        measurement = require_ready(config.executor.build(), config)
-        device = device_of((), config.launch.device)
-        self.world = _world(config, rendezvous, device=device)
-        self.system = measurement.on_rank(self.world, config)
-        self.trained = 0
+    def _builder(self) -> Callable[..., Any]:
+        executor = self.config.executor
+        assert isinstance(executor, MicrobenchmarkExecutor)
+        build: Callable[..., Any] = require_ready(executor.build(), self.config).on_rank
+        return build
 
     def train(self, batches: int) -> dict[str, Any]:
         return {**super().train(batches), "facts": self.system.samples()}
 
 
-class GraphRank(RankProcess):
-    """A rank that trains on its part of a whole graph; one epoch counts as a batch."""
+class EmulatingRank(UntrainedRank):
+    """A rank that computes nothing: it loads no torch and no data, and allocates no tensor."""
 
-    def __init__(self, config: RunConfig, rendezvous: Rendezvous = launcher_rendezvous) -> None:
-        self._set_up(config, rendezvous)
+    def _set_up(self) -> None:
+        from suite.runner.executors.registry import emulated
 
-    def _build_data(self) -> None:
-        """Load nothing: the parent has written this rank's part of the graph."""
+        set_timer_slack()
+        limit_memory(self.config.launch.memory_limit)
+        self.world = _world(self.config, tensors=False)
+        self.system = emulated()(world=self.world, config=self.config)
 
-    def _next_batches(self, count: int) -> list[Any]:
-        self.trained += count
-        return [()] * count
-
-    def prepare(self) -> dict[str, Any]:
-        rate = self.gemm_rate(dtype=self.config.model.dtype, device=self.device)
-        return {"gemm": rate, "facts": self._facts()}
-
-    def evaluate(self, batches: int) -> dict[str, Any]:
-        return {"scores": self.system.score(())}
+    def _reset_peaks(self) -> None:
+        """Nothing is allocated."""
 
 
 KINDS: Mapping[str, type[RankProcess]] = {  # by executor.kind
@@ -364,7 +339,8 @@ def rank_class(executor: AnyExecutor) -> type[RankProcess]:
 def serve(config: RunConfig, channel: ParentChannel) -> None:
     """Build the rank and execute the parent's commands until it sends `stop`."""
     search(config.launch.python_path)
-    rank = rank_class(config.executor)(config, channel.rendezvous)
+    channel.meet()
+    rank = rank_class(config.executor)(config)
     rank.channel = channel
     while True:
         message = channel.commands.get()

@@ -19,10 +19,10 @@ from contextlib import suppress
 from typing import Any
 
 from suite.comm.rendezvous.launcher_env import launch_info
-from suite.comm.rendezvous.rank_rendezvous import StoreAddress, bind_free_port
+from suite.comm.rendezvous.rank_rendezvous import reserve_port, use_interface_of
 from suite.config.launch import Launch
 from suite.runner.launch.rendezvous import connect_to_parent, parent_sends_rendezvous
-from suite.runner.ranks.messages import Endpoint, RankCommand
+from suite.runner.ranks.messages import Endpoint, Hello, RankCommand
 
 _CLOSE_TIMEOUT = 5.0  # seconds in which a rank may close after its parent is gone
 _LONGEST_POLL = 3600.0  # seconds; poll(2) takes at most 24 days
@@ -48,25 +48,25 @@ class ParentChannel:
         self.command_open = False
         self.stacks_at = 0.0
         start = launch_info()
-        self.awaits_rendezvous = start.size > 1 and parent_sends_rendezvous(launch)
-        self.listener, port = None, 0
-        if self.awaits_rendezvous and start.rank == 0:  # on all interfaces where ranks may run on other hosts
-            self.listener, port = bind_free_port(self.address if self.address.startswith("127.") else "0.0.0.0")
-        on_parent_address = self.address == self.parent_address
-        hello = {"rank": start.rank, "pid": os.getpid(), "host": socket.gethostname(), "address": self.address}
-        self.send(**hello, on_parent_address=on_parent_address, port=port)
+        self.reserved = reserve_port()
+        hello: Hello = {
+            "rank": start.rank,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "address": self.address,
+            "on_parent_address": self.address == self.parent_address,
+            "port": self.reserved.getsockname()[1],
+        }
+        self.send(**hello)
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
-    def rendezvous(self) -> StoreAddress | None:
-        """Wait for the rendezvous address, which the parent sends when all ranks have connected.
-
-        None if the launcher provides the address.
-        """
-        if not self.awaits_rendezvous:
-            return None
-        message = self.commands.get()  # the first of all
-        host = message["host"] or self.parent_address
-        return StoreAddress(host, message["port"], message["local"], self.address, self.listener)
+    def meet(self) -> None:
+        """Wait for the address at which the ranks meet, if their launcher does not set it. It is the first command."""
+        if parent_sends_rendezvous(self.launch):
+            message = self.commands.get()
+            address = message["host"] or self.parent_address
+            os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(message["port"])}
+            use_interface_of(self.address)
 
     def _listen(self) -> None:
         """Receive commands until the parent sends `exit` or is gone."""
