@@ -7,12 +7,13 @@ that an error message may suggest.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from suite.core.values import is_number
 
 MAX_SEED = 2**32 - 1  # the largest seed that every random number generator takes
 MAX_COUNT = 1_000_000_000
@@ -63,42 +64,12 @@ def _name(value: str) -> str:
     return _text(value)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _duration(value: Any) -> Any:
-    if not _is_number(value) or not 0 < value <= YEAR:
-        raise rule_error("more than 0 seconds" if not _is_number(value) or not value > 0 else f"at most {YEAR} seconds")
-    return float(value)
-
-
-def _number(value: Any) -> Any:
-    """A number within the range of a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        raise rule_error("a number")
-    return value
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise rule_error("at least 0 and below 1")
-    return float(value)
-
-
-def _positive(value: Any) -> float:
-    if not _number(value) > 0:
-        raise rule_error("above 0")
-    return float(value)
-
-
 def _word(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value)
-    try:
-        return _number(value)
-    except PydanticCustomError as error:
-        raise rule_error("text or a number") from error
+    if not is_number(value):
+        raise rule_error("text or a number")
+    return value
 
 
 Rerun = Literal["stale", "failed", "timeout", "all", "keep"]
@@ -118,6 +89,6 @@ def name_like(example: str | None) -> Any:
 Word = Annotated[Any, BeforeValidator(_word), Field(examples=["text"])]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT, examples=[1])]
 Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS, examples=[1])]
-Duration = Annotated[Any, BeforeValidator(_duration), Field(examples=[120])]
-Share = Annotated[Any, BeforeValidator(_share)]
-Positive = Annotated[Any, BeforeValidator(_positive), Field(examples=[1.0])]
+Duration = Annotated[float, Field(gt=0, le=YEAR, examples=[120])]  # seconds
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, examples=[1.0])]

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from suite.config.base import Duration, Name, Settings, rule_error
+from suite.config.base import Duration, Name, Positive, Settings, rule_error
 from suite.core.experiment import read_expectation, read_panel, read_study
-
-AboveZero = Annotated[float, Field(gt=0, examples=[1.0])]
 
 
 def _runs(value: Any) -> Any:
@@ -41,7 +39,7 @@ class Experiment(Settings):
     """Seconds that the experiment is expected to take."""
     together: bool = True
     """Whether the ranks of all runs are up at the same time; false: one run after the other, each with all memory."""
-    vendor_peak: AboveZero | None = None
+    vendor_peak: Positive | None = None
     """Peak flop/s of the device by its vendor."""
     expect: Annotated[list[Any], Field(default_factory=list)]
     """Expectations that the report judges."""

@@ -92,8 +92,8 @@ def test_values_that_no_command_line_holds_are_refused() -> None:
     for path, value, rule in (
         ("reports", "x" * 256, "at most 255 bytes"),
         ("data.folder", "a\0b", "text without a null character"),
-        ("measure.deadline", 10**400, "at most 31622400 seconds"),  # more than a float holds
-        ("measure.deadline", float("nan"), "more than 0 seconds"),
+        ("measure.deadline", 10**400, "a number"),  # more than a float holds
+        ("measure.deadline", float("nan"), "a finite number"),
         ("tag", 10**400, "text or a number"),
     ):
         with refused(InvalidRequest, path, rule=rule):
