@@ -32,7 +32,6 @@ SCHEDULER_KEYS = (
     "submit",
     "scheduler",
     "dry_run",
-    "site",
     "time",
     "account",
     "qos",

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from suite import accelerator
 from suite.comm.p2p.gloo import TAGS, UNLIMITED, GlooTransport, abort_group
-from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
+from suite.comm.p2p.message import EAGER_BYTES
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.departures import Departures, StoreBoard
@@ -186,7 +186,6 @@ class TorchWorld:
         eager_bytes: int = EAGER_BYTES,
         suspended: bool = False,
     ) -> None:
-        check_eager_bytes(eager_bytes)
         self.timeout = UNLIMITED if suspended else None
         self.rank, self.size, self.device = launch.rank, launch.size, torch.device(device)
         self.backend, self.order = transport, "static" if transport == "nccl" else order

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -36,6 +36,9 @@ from suite.core.errors import PeerEnded, RankError
 from suite.core.op import Kind, Op
 from suite.core.protocols import Transport, Value
 
+if TYPE_CHECKING:
+    from suite.comm.collective.process_group import TorchWorld
+
 UNLIMITED = timedelta(days=30)  # every wait of gloo has a limit
 _LIMIT = timedelta(minutes=30)  # of a rank's wait for a message, as torch's own
 _POSTED = 8  # receives of frames per channel; a frame that finds none waits at its sender
@@ -46,27 +49,6 @@ TAGS = 2 + _SIZES  # of one transport
 _ALL = 1 << 20  # evaluation values
 _UNUSED_TAG = 0
 _HOST, _META = torch.device("cpu"), torch.device("meta")
-
-
-class TaggedWorld(Protocol):
-    """World whose ranks share one gloo process group.
-
-    Attributes:
-        order: "any", or "static".
-        eager_bytes: Size of the first part of a message, in bytes.
-        channel_group: The process group.
-        timeout: Most time that a rank waits for a message; None for 30 minutes.
-    """
-
-    rank: int
-    device: Any
-    order: str
-    eager_bytes: int
-    channel_group: Any
-    timeout: timedelta | None
-
-    def first_tag(self) -> int:
-        """The first of TAGS tags of one more transport."""
 
 
 class _Frame:
@@ -99,7 +81,7 @@ class _Channel:
         closed: Whether the neighbour has closed.
     """
 
-    def __init__(self, world: TaggedWorld, peer: int, tag: int, homes: Sequence[int]) -> None:
+    def __init__(self, world: TorchWorld, peer: int, tag: int, homes: Sequence[int]) -> None:
         self.group, self.peer, self.eager_bytes = world.channel_group, peer, world.eager_bytes
         self.frame_tag, self.payload_tag, self.limit = tag, tag + 1, world.timeout or _LIMIT
         self.capacity = evaluation_capacity(homes, world.rank, peer)
@@ -202,7 +184,7 @@ class GlooTransport(Transport):
 
     threaded = True
 
-    def __init__(self, world: TaggedWorld, homes: Sequence[int]) -> None:
+    def __init__(self, world: TorchWorld, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes
         self.on_host = accelerator.on_host(world.device)

@@ -6,15 +6,15 @@ torch and in 15 s with it. Their messages have the sizes and the transport of re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from suite.comm.p2p.message import EAGER_BYTES, RAW_BYTES, check_eager_bytes
-from suite.comm.p2p.mpi import MpiTransport, all_reduce_number, allocate, mpi_buffer, new_communicator
+from suite.comm.p2p.message import EAGER_BYTES, RAW_BYTES
+from suite.comm.p2p.mpi import MpiRanks, allocate, mpi_buffer
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Group, Handle, Transport
+from suite.core.protocols import Group, Handle
 
 
 class HostDevice:
@@ -110,36 +110,18 @@ class RingGroup:
         raise InvalidRequest("a broadcast of plain memory", rule="ranks without torch have no weights to broadcast")
 
 
-class HostMemoryWorld:
-    """The ranks that mpiexec started, without torch. A ring of two ranks serves as the pair exchange."""
-
-    backend, staged, on_host = "mpi", False, True
-    device = landing = HostDevice
+class HostMemoryWorld(MpiRanks):
+    """Ranks without torch. A ring of two ranks serves as the pair exchange."""
 
     def __init__(
         self, *, eager_bytes: int = EAGER_BYTES, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
     ) -> None:
-        check_eager_bytes(eager_bytes)
-        self.eager_bytes, self.order = eager_bytes, order
-        self.comm, self.ring_comm = new_communicator(), new_communicator()
-        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        self.groups: dict[tuple[int, ...], Group] = {}
-
-    def transport(self, homes: Sequence[int]) -> Transport:
-        return MpiTransport(self, homes)
+        super().__init__(eager_bytes=eager_bytes, order=order, device=HostDevice)
 
     def group(self, ranks: Sequence[int]) -> Group:
         key = tuple(ranks)
-        ring = RingGroup(self.ring_comm, key, len(self.groups))
+        ring = RingGroup(self.pair_comm, key, len(self.groups))
         return self.groups.setdefault(key, ring)  # type: ignore[arg-type]  # has all_reduce and broadcast only
-
-    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        return all_reduce_number(self.comm, value, op, progress)
 
     def buffer(self, size: int) -> HostBuffer:
         return HostBuffer(size)
-
-    def close(self) -> None:
-        self.comm.Barrier()
-        self.comm.Free()
-        self.ring_comm.Free()

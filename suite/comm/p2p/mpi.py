@@ -14,14 +14,13 @@ import ctypes
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
 from suite.comm.p2p.message import (
     CLOSE,
     EAGER_BYTES,
-    check_eager_bytes,
     evaluation_capacity,
     neighbours,
     pack,
@@ -51,14 +50,6 @@ def tensor_buffer(size: int) -> Tensor:
 def new_communicator() -> Any:
     """A duplicate of MPI.COMM_WORLD: messages of two communicators never match."""
     return MPI.COMM_WORLD.Dup()
-
-
-def all_reduce_number(comm: Any, number: float, op: str, progress: Callable[[], None]) -> float:
-    """The sum or maximum of one number per rank over MPI, which takes 20 us where gloo takes a millisecond."""
-    operand, reduced = array("d", [number]), array("d", [0.0])
-    mpi_op = {"sum": MPI.SUM, "max": MPI.MAX}[op]
-    wait_until(comm.Iallreduce([operand, MPI.DOUBLE], [reduced, MPI.DOUBLE], mpi_op).Test, progress)
-    return reduced[0]
 
 
 def mpi_buffer(address: int, size: int) -> Any:
@@ -172,35 +163,10 @@ class _Outbound:
             self.free_buffers.append(self.sending.popleft()[1][0])
 
 
-class ChannelWorld(Protocol):
-    """World whose ranks share an MPI communicator.
-
-    Attributes:
-        on_host: Whether the ranks compute on a CPU.
-        staged: Whether device tensors are copied through host memory.
-        order: "any", or "static".
-        eager_bytes: Size of the first part of a message, in bytes.
-        comm: The communicator.
-        landing: Device of received tensors before a staged copy.
-    """
-
-    rank: int
-    device: Any
-    on_host: bool
-    staged: bool
-    order: str
-    eager_bytes: int
-    comm: Any
-    landing: Any
-
-    def buffer(self, size: int) -> Tensor:
-        """Uninitialised bytes on the host."""
-
-
 class MpiTransport(Transport):
     """Channels to the ranks of neighbouring stages."""
 
-    def __init__(self, world: ChannelWorld, homes: Sequence[int]) -> None:
+    def __init__(self, world: MpiRanks, homes: Sequence[int]) -> None:
         self.any_order = world.order == "any"
         self.world, self.homes = world, homes
         self.comm = comm = world.comm.Dup()  # separates the messages of two engines in one process
@@ -322,10 +288,49 @@ class PairGroup:
         return _PairSum(self.comm, self.peer_rank, tensor, op, self.tag)
 
 
-class MpiWorld:
-    """The ranks that mpiexec started. MPI sends point-to-point messages; gloo or NCCL runs the collectives."""
+class MpiRanks:
+    """The ranks that mpiexec started.
 
-    backend = "mpi"
+    Attributes:
+        on_host: Whether the ranks compute on a CPU.
+        staged: Whether device tensors are copied through host memory.
+        order: "any", or "static".
+        eager_bytes: Size of the first part of a message, in bytes.
+        comm: Communicator of messages and numbers.
+        pair_comm: Communicator of sums by exchange.
+        device, landing: Device of the ranks, and of received tensors before a staged copy.
+    """
+
+    backend, on_host, staged = "mpi", True, False
+
+    def __init__(self, *, eager_bytes: int, order: str, device: Any) -> None:
+        self.eager_bytes, self.order, self.device = eager_bytes, order, device
+        self.landing = device
+        self.comm, self.pair_comm = new_communicator(), new_communicator()
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.groups: dict[tuple[int, ...], Group] = {}
+
+    def transport(self, homes: Sequence[int]) -> Transport:
+        return MpiTransport(self, homes)
+
+    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
+        """The sum or maximum of one number per rank over MPI, which takes 20 us where gloo takes a millisecond."""
+        operand, reduced = array("d", [value]), array("d", [0.0])
+        mpi_op = {"sum": MPI.SUM, "max": MPI.MAX}[op]
+        wait_until(self.comm.Iallreduce([operand, MPI.DOUBLE], [reduced, MPI.DOUBLE], mpi_op).Test, progress)
+        return reduced[0]
+
+    def buffer(self, size: int) -> Tensor:
+        return tensor_buffer(size)
+
+    def close(self) -> None:
+        self.comm.Barrier()
+        self.comm.Free()
+        self.pair_comm.Free()
+
+
+class MpiWorld(MpiRanks):
+    """Ranks with torch. MPI sends point-to-point messages; gloo or NCCL runs the collectives."""
 
     def __init__(
         self, *, eager_bytes: int = EAGER_BYTES, pair_exchange: bool = True, order: str = "any", device: str = "cpu"
@@ -335,20 +340,13 @@ class MpiWorld:
         from suite import accelerator
         from suite.comm.collective.process_group import ProcessGroups
 
-        check_eager_bytes(eager_bytes)
-        self.eager_bytes, self.order, self.device = eager_bytes, order, torch.device(device)
+        super().__init__(eager_bytes=eager_bytes, order=order, device=torch.device(device))
         self.on_host = accelerator.on_host(device)
         self.pair_exchange = pair_exchange and self.on_host
         self.staged = not self.on_host and not cuda_aware()
         self.landing = torch.device("cpu") if self.staged else self.device
-        self.comm, self.pair_comm = new_communicator(), new_communicator()
-        self.groups: dict[tuple[int, ...], Group] = {}
-        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.collectives = ProcessGroups(self.rank, self.size, rendezvous=connect_mpi_ranks(), device=self.device)
         self.departures = self.collectives.departures
-
-    def transport(self, homes: Sequence[int]) -> Transport:
-        return MpiTransport(self, homes)
 
     def group(self, ranks: Sequence[int]) -> Group:
         key = tuple(ranks)
@@ -359,17 +357,10 @@ class MpiWorld:
             self.groups[key] = group
         return self.groups[key]
 
-    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        return all_reduce_number(self.comm, value, op, progress)
-
-    def buffer(self, size: int) -> Tensor:
-        return tensor_buffer(size)
-
     def close(self) -> None:
         self.comm.Barrier()
         self.collectives.close()
-        self.comm.Free()
-        self.pair_comm.Free()
+        super().close()
 
 
 def connect_mpi_ranks() -> Rendezvous:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,22 +23,10 @@ from suite.core.errors import RankError
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op, feeds
 from suite.core.protocols import Transport, Value
 
+if TYPE_CHECKING:
+    from suite.comm.collective.process_group import TorchWorld
+
 Lane = tuple[int, int]  # source stage, target stage
-
-
-class DirectedWorld(Protocol):
-    """World with one process group per lane.
-
-    Attributes:
-        eager_bytes: Size of a header's buffer, in bytes.
-    """
-
-    rank: int
-    device: Any
-    eager_bytes: int
-
-    def lane_groups(self, homes: Sequence[int]) -> dict[Lane, Any]:
-        """Process group of each lane of this rank's pipeline. Collective: every rank passes the rank of each stage."""
 
 
 class NcclTransport(Transport):
@@ -47,7 +35,7 @@ class NcclTransport(Transport):
     any_order = False
     polls = False  # a wait has no time limit
 
-    def __init__(self, world: DirectedWorld, homes: Sequence[int]) -> None:
+    def __init__(self, world: TorchWorld, homes: Sequence[int]) -> None:
         self.world, self.homes = world, homes
         self.groups = world.lane_groups(homes)
         self.sending: dict[Lane, deque[tuple[list[Any], Any]]] = {lane: deque() for lane in self.groups}
