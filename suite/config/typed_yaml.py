@@ -28,10 +28,11 @@ def read_typed(kind: Any, path: Path, key: str = "") -> Any:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
         return TypeAdapter(kind).validate_python(content)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"{path} cannot be read: {error}", rule="a YAML file") from error
+        raise InvalidRequest(f"{path} cannot be read: {' '.join(str(error).split())}", rule="a YAML file") from error
     except ValidationError as error:
         first = error.errors()[0]
         head, *rest = first["loc"] or ("",)
         entry = content[head] if key and isinstance(head, int) else None
         place = ".".join(map(str, [entry.get(key, head) if isinstance(entry, dict) else head, *rest]))
-        raise InvalidRequest(f"{path.name}: {place}={first['input']!r:.80}", rule=first["msg"]) from error
+        what = ": ".join(filter(None, [path.name, place]))
+        raise InvalidRequest(f"{what}={first['input']!r:.80}", rule=first["msg"]) from error

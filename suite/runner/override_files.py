@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
 
 TYPED = ("launch.mpiexec", "launch.python_path", "launch.setup", "launch.extra")  # keys that select programs or code
@@ -22,23 +21,10 @@ def read_files(overrides: Sequence[str]) -> list[str]:
         if not override.startswith("@"):
             expanded.append(override)
             continue
-        try:
-            values = yaml.safe_load(Path(override[1:]).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise InvalidRequest(
-                f"{override}: {' '.join(str(error).split())}", rule="@FILE is a YAML list of overrides"
-            ) from error
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise InvalidRequest(
-                f"{override} holds no list of text", rule="@FILE is a YAML list of overrides", legal="- grid.inter=2"
-            )
-        for value in values:
-            if _selects_code(value):
-                raise InvalidRequest(
-                    f"{override} holds {value}",
-                    rule="only the command line selects programs and code, not a file",
-                    legal=f"@FILE {value.partition('=')[0]}=...",
-                )
+        values = read_typed(list[str], Path(override[1:]))
+        if wrong := next(filter(_selects_code, values), None):
+            rule = "only the command line selects programs and code, not a file"
+            raise InvalidRequest(f"{override} holds {wrong}", rule=rule, legal=f"@FILE {wrong.partition('=')[0]}=...")
         expanded += values
     return expanded
 

