@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from suite import accelerator
 from suite.comm.rendezvous.rank_rendezvous import use_loopback_interface
 from suite.config.modules import network_module
-from suite.config.plugins import Plugin, build
+from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
@@ -28,6 +28,7 @@ from suite.core.protocols import World
 from suite.engine.makers import configured, loss_of
 from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
+from suite.engine.optim.torch_optimizer import RULES, SuiteRule, torch_form
 from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
 from suite.memory.checkpointing import checkpoint_interval
@@ -36,13 +37,6 @@ from suite.workload import Transformer
 from suite.workload.recurrent import GNMT
 from suite.workload.split import Split, divide_ranks
 
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
-    "SGD": torch.optim.SGD,
-    "Adam": torch.optim.Adam,
-    "AdamW": torch.optim.AdamW,
-    "RMSprop": torch.optim.RMSprop,
-}
-_AHEAD = ("direction", "predict_decay")  # arguments of the suite's weight prediction, which do not change a step
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -192,7 +186,7 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     if config.kernels.fused:
         rule = f"{name} makes its optimizer steps itself"
         raise Unsupported(f"{name} with kernels.fused=true", rule=rule, legal="kernels.fused=false")
-    optimizer_class(config)
+    suite_rule(config)
     microbatches(config)
     refuse_pairs(config)
 
@@ -213,26 +207,22 @@ def join(layers: Mapping[int, nn.Module], ties: Iterable[tuple[int, str, int, st
             setattr(layers[last].get_submodule(owner), leaf, layers[first].get_parameter(first_name))
 
 
-def optimizer_class(config: RunConfig) -> type[torch.optim.Optimizer]:
-    """torch's optimizer class with the name of the suite's update rule."""
-    name = config.optimizer.target.rpartition(".")[2]
-    if name not in _OPTIMIZERS:
+def suite_rule(config: RunConfig) -> SuiteRule:
+    """The suite's update rule. Raises Unsupported for a rule that torch does not have."""
+    name, names = config.optimizer.target.rpartition(".")[2], [kind.__name__ for kind in RULES]
+    rule = config.optimizer.build() if name in names else None
+    if not isinstance(rule, SuiteRule):
         what = f"{config.system.name} with {name}"
-        raise Unsupported(what, rule=f"one of {', '.join(_OPTIMIZERS)}", legal="optimizer=adamw")
-    return _OPTIMIZERS[name]
+        raise Unsupported(what, rule=f"one of {', '.join(names)}", legal="optimizer=adamw")
+    return rule
 
 
 def optimizer(config: RunConfig, parameters: Iterable[nn.Parameter], **more: Any) -> tuple[torch.optim.Optimizer, Rate]:
     """torch's optimizer with the name and arguments of the suite's update rule, and the learning-rate schedule."""
-    rule = config.optimizer.arguments
-    arguments = {key: value for key, value in rule.items() if key not in ("lr", "beta1", "beta2", *_AHEAD)}
-    if "beta1" in rule:
-        arguments["betas"] = (rule["beta1"], rule["beta2"])
-    rate, keywords = as_rate(build(rule["lr"])), optimizer_class(config)
-    more = {
-        key: value for key, value in more.items() if key in signature(keywords).parameters
-    }  # not every optimizer has a fused form
-    return keywords(parameters, lr=rate(0), **arguments, **more), rate  # type: ignore[call-arg]  # every class of it has lr
+    rule = suite_rule(config)
+    kind, arguments = torch_form(rule, 0)
+    fitting = {key: value for key, value in more.items() if key in signature(kind).parameters}  # such as `fused`
+    return kind(parameters, **arguments, **fitting), as_rate(rule.lr)
 
 
 def set_rate(optimizer: Any, lr: float) -> None:

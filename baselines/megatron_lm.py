@@ -26,22 +26,23 @@ from baselines.common import (
     gpt,
     join,
     microbatches,
-    optimizer_class,
     refuse,
     set_rate,
+    suite_rule,
     train_options,
 )
 from baselines.megatron_weights import renamed
 from baselines.tensor_parallel import check_heads
 from suite import accelerator
 from suite.config.network import KernelForms
-from suite.config.plugins import build, own_settings
+from suite.config.plugins import own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.optim.lr_schedule import as_rate
+from suite.engine.optim.optimizer import SGD, Adam
 
 Option = bool | int | float | str | torch.dtype  # of a library's keyword argument
 
@@ -165,16 +166,17 @@ def check(config: RunConfig) -> None:
 
 def _rule(config: RunConfig) -> dict[str, Option]:
     """Optimizer and loss scale as arguments of OptimizerConfig."""
-    rule, scaling = config.optimizer.arguments, train_options(config)
-    options = {"lr": as_rate(build(rule["lr"]))(0), "weight_decay": rule["weight_decay"]}
-    if optimizer_class(config) is torch.optim.SGD:
-        if rule["dampening"]:
-            what = f"megatron_lm with optimizer.dampening={rule['dampening']}"
-            raise Unsupported(what, rule="Megatron's SGD has none", legal="optimizer.dampening=0.0")
-        options |= {"optimizer": "sgd", "sgd_momentum": rule["momentum"]}
+    rule, scaling = suite_rule(config), train_options(config)
+    options: dict[str, Option] = {"lr": as_rate(rule.lr)(0), "weight_decay": rule.weight_decay}
+    if isinstance(rule, Adam):
+        options |= {"optimizer": "adam", "adam_beta1": rule.beta1, "adam_beta2": rule.beta2}
+        options |= {"adam_eps": rule.eps, "decoupled_weight_decay": rule.decoupled}
+    elif isinstance(rule, SGD) and not rule.dampening:
+        options |= {"optimizer": "sgd", "sgd_momentum": rule.momentum}
     else:
-        options |= {"optimizer": "adam", "adam_beta1": rule["beta1"], "adam_beta2": rule["beta2"]}
-        options |= {"adam_eps": rule["eps"], "decoupled_weight_decay": optimizer_class(config) is torch.optim.AdamW}
+        rule_text = "Megatron has AdamW, Adam, and SGD without dampening"
+        legal = "optimizer=adamw, or optimizer=sgd with optimizer.dampening=0.0"
+        raise Unsupported(f"megatron_lm with optimizer={rule}", rule=rule_text, legal=legal)
     if scaling.half is torch.float16:
         scale = scaling.scale()
         options |= {"initial_loss_scale": scale.start, "min_loss_scale": scale.least}
@@ -245,7 +247,7 @@ class MegatronLM(System):
         transformer.finalize_model_grads_func = finalize_model_grads
         if options.ddp["overlap_grad_reduce"]:
             transformer.no_sync_func = self.model.no_sync
-        self.rate = as_rate(build(config.optimizer.arguments["lr"]))
+        self.rate = as_rate(suite_rule(config).lr)
         self.run, self.updates = get_forward_backward_func(), 0
 
     def train_batch(self, batch: Value) -> float:

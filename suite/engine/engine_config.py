@@ -373,6 +373,7 @@ def takes(
             check_names(named)
             init(self, config(*args, **named))
 
+        with_arguments.__doc__ = config.__doc__
         own, arguments = Parameter("self", Parameter.POSITIONAL_ONLY), signature(config)
         parameters = [own, *arguments.parameters.values()]
         with_arguments.__signature__ = arguments.replace(parameters=parameters)  # type: ignore[attr-defined]

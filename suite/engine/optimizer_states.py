@@ -16,9 +16,7 @@ from torch import nn
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import UpdateRule
 from suite.engine.gather import Tensors, collect
-from suite.engine.optim.lr_schedule import as_rate
-from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop
-from suite.engine.optim.torch_optimizer import STATE_NAMES, TorchOptimizer, TrainedWeights
+from suite.engine.optim.torch_optimizer import STATE_NAMES, SuiteRule, TorchOptimizer, TrainedWeights, torch_form
 from suite.engine.train_state import TrainState
 
 OptimizerStateDict: TypeAlias = "dict[str, Any]"  # of torch.optim.Optimizer.state_dict; empty on other ranks
@@ -31,19 +29,14 @@ def plain_optimizer(rule: UpdateRule, named: Mapping[str, nn.Parameter], updates
     Raises Unsupported for a rule of the user's own."""
     if isinstance(rule, TorchOptimizer):
         return rule.factory(TrainedWeights(named.items()))
-    if not isinstance(rule, SGD | Adam | RMSprop):
+    if not isinstance(rule, SuiteRule):
         raise Unsupported(
             f"a state dict of the optimizer {type(rule).__name__}",
             rule="a rule of the suite, or an optimizer of torch.optim",
             legal="SGD, Adam, AdamW, RMSprop",
         )
-    weights, lr, decay = list(named.values()), as_rate(rule.lr)(updates), rule.weight_decay
-    if isinstance(rule, SGD):
-        return torch.optim.SGD(weights, lr, rule.momentum, rule.dampening, decay, nesterov=rule.nesterov)
-    if isinstance(rule, RMSprop):
-        return torch.optim.RMSprop(weights, lr, rule.alpha, rule.eps, weight_decay=decay, momentum=rule.momentum)
-    kind = torch.optim.AdamW if isinstance(rule, AdamW) else torch.optim.Adam
-    return kind(weights, lr=lr, betas=(rule.beta1, rule.beta2), eps=rule.eps, weight_decay=decay)
+    kind, settings = torch_form(rule, updates)
+    return kind(list(named.values()), **settings)
 
 
 def optimizer_state_dict(state: TrainState) -> OptimizerStateDict:

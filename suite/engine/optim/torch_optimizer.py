@@ -15,7 +15,9 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+from dataclasses import fields
+from inspect import signature
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
 import torch
 from torch import nn
@@ -35,6 +37,13 @@ TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
 _WEIGHTS = ("params", "param_names")  # entries of a parameter group that are no settings
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
+SuiteRule: TypeAlias = SGD | Adam | RMSprop
+RULES: dict[type[torch.optim.Optimizer], type[SuiteRule]] = {  # by torch's class; a subclass before its base
+    torch.optim.SGD: SGD,
+    torch.optim.AdamW: AdamW,
+    torch.optim.Adam: Adam,
+    torch.optim.RMSprop: RMSprop,
+}
 STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
     torch.optim.SGD: {"velocity": "momentum_buffer"},
     torch.optim.Adam: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
@@ -268,12 +277,12 @@ class TorchOptimizer(UpdateRule):
             )
         self.translates = True
 
-    def rules(self) -> list[SGD | Adam | RMSprop]:
+    def rules(self) -> list[SuiteRule]:
         """The rule of each parameter group, with its settings of now; empty where there is none."""
         rules = [_rule_of(type(self.optimizer), group) for group in self._groups()]
         return [rule for rule in rules if rule is not None]
 
-    def _parts(self, state: RuleState, numel: int) -> Iterator[tuple[SGD | Adam | RMSprop, RuleState, slice]]:
+    def _parts(self, state: RuleState, numel: int) -> Iterator[tuple[SuiteRule, RuleState, slice]]:
         """Rule, states and span within `state` of each run of entries with one rule."""
         rules = self.rules()
         for run in self._runs:
@@ -313,7 +322,7 @@ def learning_rate(rule: UpdateRule, updates: int) -> float:
     """Learning rate of the update after `updates`; nan for a rule of the user's without a rate."""
     if isinstance(rule, TorchOptimizer):
         return rule.lr
-    return as_rate(rule.lr)(updates) if isinstance(rule, SGD | Adam | RMSprop) else math.nan
+    return as_rate(rule.lr)(updates) if isinstance(rule, SuiteRule) else math.nan
 
 
 def _made(
@@ -385,20 +394,24 @@ def keep_own(optimizer: torch.optim.Optimizer, leaves: Mapping[int, Sequence[nn.
             optimizer.state[leaf] = copy.deepcopy(states)
 
 
-def _rule_of(kind: type[torch.optim.Optimizer], group: Mapping[str, Any]) -> SGD | Adam | RMSprop | None:
+def _rule_of(kind: type[torch.optim.Optimizer], group: Mapping[str, Any]) -> SuiteRule | None:
     """The rule with the formula of a parameter group; None if there is none."""
-    if group.get("maximize") or group.get("amsgrad") or group.get("centered"):
+    if kind not in RULES or any(group.get(name) for name in ("maximize", "amsgrad", "centered")):
         return None
-    lr, decay = float(group["lr"]), group.get("weight_decay", 0.0)
-    if kind is torch.optim.SGD:
-        return SGD(lr, group["momentum"], group["dampening"], decay, group["nesterov"])
-    if kind in (torch.optim.Adam, torch.optim.AdamW):
-        beta1, beta2 = map(float, group["betas"])
-        decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay", False)
-        return (AdamW if decoupled else Adam)(lr, beta1, beta2, group["eps"], decay)
-    if kind is torch.optim.RMSprop:
-        return RMSprop(lr, group["alpha"], group["eps"], group["momentum"], decay)
-    return None
+    rule = AdamW if group.get("decoupled_weight_decay") else RULES[kind]
+    settings = {field.name: group[field.name] for field in fields(rule) if field.name in group}
+    if "betas" in group:
+        settings["beta1"], settings["beta2"] = map(float, group["betas"])
+    return rule(**settings | {"lr": float(group["lr"])})
+
+
+def torch_form(rule: SuiteRule, updates: int) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """Torch's class with the formula of a rule, and its arguments after `updates`."""
+    kind = next(kind for kind, ours in RULES.items() if isinstance(rule, ours))
+    settings = {field.name: getattr(rule, field.name) for field in fields(rule)} | {"lr": as_rate(rule.lr)(updates)}
+    if isinstance(rule, Adam):
+        settings["betas"] = rule.beta1, rule.beta2
+    return kind, {name: value for name, value in settings.items() if name in signature(kind).parameters}
 
 
 def _cut(weights: Sequence[torch.Tensor], span: slice) -> list[torch.Tensor]:
