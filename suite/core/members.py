@@ -5,9 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from suite.core.errors import InvalidRequest
-from suite.core.values import format_value
-
 
 def is_protocol(kind: Any) -> bool:
     return bool(vars(kind).get("_is_protocol", False))
@@ -43,14 +40,3 @@ def attributes(value: object) -> dict[str, Any]:
     state = object.__getstate__(value)
     plain_state = state[0] if isinstance(state, tuple) else state  # a class with slots gives (attributes, slots)
     return plain_state if isinstance(plain_state, dict) else {}
-
-
-def check_protocol(name: str, value: Any, protocol: type, legal: str) -> None:
-    """Raises InvalidRequest unless the argument `name` is an object with every member of a protocol."""
-    if isinstance(value, type):
-        raise InvalidRequest(
-            f"{name}={value.__name__}, a class", rule="an object of the class", legal=f"{name}={value.__name__}()"
-        )
-    if missing := missing_members(value, protocol):
-        rule = f"an object with {', '.join(missing)}, as {protocol.__module__}.{protocol.__name__} has"
-        raise InvalidRequest(f"{name}={format_value(value)}", rule=rule, legal=f"{name}={legal}")

@@ -20,7 +20,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
-from suite.core.members import check_protocol, missing_members
+from suite.core.members import is_protocol, missing_members
 from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import format_value
 from suite.engine.callables import binding_error
@@ -136,9 +136,6 @@ class EngineConfig:
         for field in fields(self):
             if field.name in _RULES:
                 self._check_alone(field.name, getattr(self, field.name), optional=field.default is None)
-        for name, protocol, legal in _PROTOCOLS:
-            if (value := getattr(self, name)) is not None:
-                check_protocol(name, value, protocol, legal)
         check_loss(self.loss)
         self._check_optimizer()
         self._check_memory()
@@ -315,7 +312,11 @@ def _count(unit: str, legal: str) -> _Rule:
 
 
 def _object(kind: type, legal: str) -> _Rule:
-    return _Rule(lambda value: isinstance(value, kind), f"a {kind.__name__}", legal)
+    """The rule for an object of a class, or with the members of a protocol."""
+    if not is_protocol(kind):
+        return _Rule(lambda value: isinstance(value, kind), f"a {kind.__name__}", legal)
+    words = f"an object with {', '.join(missing_members(None, kind))}, as {kind.__module__}.{kind.__name__} has"
+    return _Rule(lambda value: not isinstance(value, type) and not missing_members(value, kind), words, legal)
 
 
 def _is_integer(value: Any) -> bool:
@@ -333,6 +334,9 @@ def _name_of(dtype: object) -> str:
 _RULES = {
     "microbatch": _count("samples", "4"),
     "grid": _object(Grid, "Grid(inter=2, data=1)"),
+    "schedule": _object(Schedule, "OneFOneB()"),
+    "weights": _object(WeightPolicy, 'Predict(s="paper")'),
+    "world": _object(World, "suite.comm.world.init_world()"),
     "memory": _Rule(
         callable,
         "a function that makes a memory layout",
@@ -355,11 +359,6 @@ _RULES = {
     ),
     **{name: _object(bool, "True") for name in ("fused", "compare_batches", "shard", "prefetch")},
 }
-_PROTOCOLS: tuple[tuple[str, type, str], ...] = (
-    ("schedule", Schedule, "OneFOneB()"),
-    ("weights", WeightPolicy, 'Predict(s="paper")'),
-    ("world", World, "suite.comm.world.init_world()"),
-)
 
 
 def takes(

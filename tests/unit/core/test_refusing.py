@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-import pytest
-
 from suite.core import errors
 from suite.core.bounds import NonNegative, Positive, UnitInterval, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.keys import in_config_keys
-from suite.core.members import check_protocol, missing_members
+from suite.core.members import missing_members
 from tests.support.refusals import refused
 
 
@@ -110,8 +108,3 @@ def test_object_needs_every_member_and_class_its_methods() -> None:
     assert missing_members(Reader(), Reads) == ["wide"]
     assert missing_members(3, Reads) == ["read()", "wide"]
     assert missing_members(Reader, Calls) == ["__call__()"], "a class is not callable because its type is"
-    for value, shown, rule in ((3, "3", "an object with read(), wide"), (Reader, "Reader", "")):
-        with refused(InvalidRequest, "reader", shown, rule=rule, legal="reader=Reader()"):
-            check_protocol("reader", value, Reads, "Reader()")
-    with pytest.raises(InvalidRequest):
-        check_protocol("reader", Reader(), Reads, "Reader()")
