@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
 from suite.config.commands import Draw
@@ -13,9 +13,8 @@ from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.plugins import Plugin
-from suite.config.refusals import refusals
+from suite.config.refusals import validated
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest
 from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
@@ -73,24 +72,6 @@ class Drawing(Settings):
     exchange: ExchangeConfig
 
 
-def faults(config: Mapping[str, Any]) -> Iterator[tuple[str, InvalidRequest]]:
-    """Path and error of each key that is missing, unknown or has a wrong value, in the order of the models."""
-    yield from _faults(RunConfig, settings_of(config))
-    shape = config["model"].get("shape") if isinstance(config.get("model"), Mapping) else None
-    if isinstance(shape, Mapping):
-        yield from _faults(Sizes, shape, "model.shape")
-
-
-def _faults(
-    model: type[BaseModel], data: Any, at: str = "", keys: type[BaseModel] | None = None
-) -> Iterator[tuple[str, InvalidRequest]]:
-    """Faults of a group of keys. keys: model with the legal values for error messages, if it is another."""
-    try:
-        model.model_validate(data)
-    except ValidationError as error:
-        yield from refusals(error, keys or model, at)
-
-
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that a run of a composed configuration has."""
     excluded = NOT_IN_RUN if reads_graphs(config.get("executor")) else (*NOT_IN_RUN, *GRAPHS)
@@ -100,22 +81,18 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def checked_run(config: Mapping[str, Any]) -> RunConfig:
     """The typed configuration. Raises InvalidRequest for the first key that is missing, unknown or has a wrong
     value."""
-    for _, refused in faults(config):
-        raise refused
-    return RunConfig.model_validate(settings_of(config))
+    run = validated(RunConfig, settings_of(config))
+    validated(Sizes, run.model.shape.arguments, "model.shape")
+    return run
 
 
 def check_runs(config: Mapping[str, Any]) -> None:
     """Raises InvalidRequest for an experiment whose runs are not lists of overrides, and for keys that choose runs."""
-    for _, refused in _faults(Listed, config, keys=RunConfig):
-        raise refused
+    validated(Listed, config)
 
 
 def checked(model: type[G], config: Mapping[str, Any]) -> G:
     """Keys of a command, in addition to the keys of a run. Raises InvalidRequest for the first key with a wrong
     value.
     """
-    data = {key: config.get(key) for key in model.model_fields}
-    for _, refused in _faults(model, data):
-        raise refused
-    return model.model_validate(data)
+    return validated(model, {key: config.get(key) for key in model.model_fields})

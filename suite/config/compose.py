@@ -30,10 +30,10 @@ from yaml import YAMLError
 from suite.config import checks
 from suite.config.defaults import defaults
 from suite.config.locate import TARGET, search
-from suite.config.places import check_parts
-from suite.config.refusals import every_key, legal_value, of_other_member
+from suite.config.places import OF_RANKS, check_parts
+from suite.config.plugins import argument_names
+from suite.config.refusals import every_key, legal_value, of_other_kind
 from suite.config.run import RunConfig
-from suite.config.sources import argument_names
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.resources import conf_folder
 from suite.core.values import format_typed
@@ -176,7 +176,7 @@ def compose_both(overrides: Sequence[str]) -> Composition:
 def resolve(overrides: Sequence[str]) -> RunConfig:
     """The checked configuration of these overrides. Raises as `composed` does, and for the first illegal value."""
     config = checks.checked_run(composed(overrides))
-    check_parts(config.plain())
+    check_parts(config)
     return config
 
 
@@ -261,9 +261,8 @@ def check_names(overrides: Sequence[str]) -> None:
         if key_of(override).startswith(("hydra.", "hydra/")):
             raise InvalidRequest(override, rule="Hydra's own settings have no effect", legal="seed=1")
         if not override_value and not override.startswith("~"):
-            example = _default_choice(key) or next(
-                map(format_typed, legal_value(every_key(RunConfig).get(key))), "VALUE"
-            )
+            info = every_key(RunConfig).get(key)
+            example = _default_choice(key) or next(map(format_typed, legal_value(info) if info else ()), "VALUE")
             raise InvalidRequest(
                 f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
             )
@@ -323,11 +322,12 @@ def _addition(key: str, data: Any, overrides: Sequence[str]) -> InvalidRequest |
     *groups, name = key.split(".")
     for group in groups:
         data = data.get(group) if isinstance(data, Mapping) else None
-    if isinstance(data, Mapping) and isinstance(path := data.get(TARGET), str) and name in argument_names(path):
+    path = data.get(TARGET) if isinstance(data, Mapping) and key.rpartition(".")[0] not in OF_RANKS else None
+    if isinstance(path, str) and name in argument_names(path):
         return InvalidRequest(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
     if key in legal_keys:
         return InvalidRequest(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
-    return of_other_member(RunConfig, key, override)
+    return of_other_kind(RunConfig, key, override)
 
 
 def _keys(data: Any, prefix: str = "") -> Iterator[str]:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from suite.config import protocols
 from suite.config.base import Count, Name, Settings, Text, rule_error
 from suite.config.locate import TARGET
-from suite.config.plugins import Plugin, build_at
+from suite.config.plugins import Plugin, build
 from suite.core.protocols import CostModel
 from suite.core.values import is_number
 from suite.simulate.cost.efficiency import Efficiency
@@ -149,8 +149,10 @@ class MicrobenchmarkExecutor(ExecutorSettings):
 
     def build(self) -> protocols.Microbenchmark:
         """The measurement. Raises InvalidRequest for an argument that its class refuses."""
-        measurement: protocols.Microbenchmark = build_at("executor", {TARGET: self.target, **self.more})
-        return measurement
+        built: protocols.Microbenchmark = build(
+            {TARGET: self.target, **self.more}, "executor", protocols.Microbenchmark
+        )
+        return built
 
 
 class Ticks(Settings):
@@ -226,8 +228,8 @@ class PluginExecutor(ExecutorSettings):
 
     def build(self) -> protocols.Executor:
         """The executor. Raises InvalidRequest for an argument that its class refuses."""
-        executor: protocols.Executor = build_at("executor", {TARGET: self.target, **self.more})
-        return executor
+        built: protocols.Executor = build({TARGET: self.target, **self.more}, "executor", protocols.Executor)
+        return built
 
 
 AnyExecutor = (

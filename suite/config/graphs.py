@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
 from suite.config.base import READ_ONLY, Name, Ranks, Settings, Text, name_like
-from suite.config.plugins import Plugin
-from suite.config.protocols import GraphSource
+from suite.config.locate import TARGET
+from suite.config.plugins import Plugin, build
+from suite.config.protocols import GraphSource, PartitionMethod
 
 
 class GraphConfig(Settings):
@@ -28,6 +29,10 @@ class PartitionerConfig(Settings):
 
     target: Annotated[Text, Field(alias="_target_")]
     name: Name
+
+    def build(self) -> Any:
+        """The partitioner, a PartitionMethod. Raises InvalidRequest for an argument that its class refuses."""
+        return build({TARGET: self.target, **self.more}, "partitioner", PartitionMethod)
 
 
 class ExchangeConfig(Settings):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from suite.config.base import Count, Name, Settings, name_like, rule_error
-from suite.config.refusals import refusal
+from suite.config.refusals import validated
 from suite.core.errors import InvalidRequest
 from suite.core.resources import conf_folder
 
@@ -110,10 +110,7 @@ def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
             data[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise InvalidRequest(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
-    try:
-        settings = NightlySettings.model_validate(data)
-    except ValidationError as error:
-        raise refusal(error, NightlySettings) from error
+    settings = validated(NightlySettings, data)
     if not settings.commands:
         raise InvalidRequest("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
     return settings

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 
 from suite.config.base import Positive, Settings, Text
 from suite.config.locate import TARGET
-from suite.config.plugins import Plugin
+from suite.config.plugins import Plugin, argument_names
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import UpdateRule
 
 
@@ -38,6 +39,11 @@ class Optimizer(Settings):
 
     def build(self) -> UpdateRule:
         """The update rule. Raises InvalidRequest where an argument does not fit its class."""
+        names = argument_names(self.target)
+        if clash := next((name for name in OWN_KEYS if name in names), None):
+            rule = f"optimizer.{clash} is a key of every optimizer, so no argument of its class may have this name"
+            what = f"optimizer._target_={self.target} with an argument {clash}"
+            raise InvalidRequest(what, rule=rule, legal=f"an argument {clash}_of_mine")
         return self.rule.build()
 
 

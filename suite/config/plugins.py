@@ -4,82 +4,88 @@
 
 `_target_` is `package.module.Name`. The other keys are its arguments. `_partial_: true` gives a function that is called
 later with the remaining arguments. Ranks build plug-ins from plain data, without Hydra.
+
+The signature of a class becomes a strict pydantic model of its arguments. An annotation that is a class requires an
+instance, and one that is a protocol requires its members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import Any, Generic, TypeVar, get_args
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    Strict,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import core_schema
 
 from suite.config.base import rule_error
 from suite.config.locate import PARTIAL, TARGET, locate
-from suite.config.results import object_mismatch, result_refusal
-from suite.config.signature import check_names, check_values, fits
+from suite.config.refusals import refusal
 from suite.core.errors import InvalidRequest
 from suite.core.keys import in_config_keys, in_keys_of
+from suite.core.members import is_protocol, missing_members
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
 from suite.core.values import format_value
 
 T = TypeVar("T")
 
 
-def build(config: Any, **extra: Any) -> Any:
-    """The object of a configuration, with everything inside it. `extra` is passed to the outermost class.
-
-    Raises InvalidRequest if an argument does not fit the class, with the arguments that it takes.
-    """
-    return _built("", config, extra)
-
-
-def build_at(key: str, config: Mapping[str, Any]) -> Any:
-    """Build the plug-in at a key of the configuration. Errors of its class name the keys below this key."""
-    return _built(key, config, {})
-
-
-def own_settings(kind: type[T], config: Any) -> T:
-    """The further keys of `system` as an object of `kind`, which the class of the system names as its `settings`.
-
-    They are checked before ranks start. Raises InvalidRequest for an unknown key or a value of another type.
+def build(config: Any, key: str = "", required_type: Any = Any) -> Any:
+    """The object of a configuration, with every plug-in inside it.
 
     Args:
-        kind: Class of the settings.
-        config: A RunConfig.
+        config: The configuration.
+        key: Its key, for messages.
+        required_type: Type that its place requires.
+
+    Raises:
+        InvalidRequest: A class is of another type than its place requires, or does not take its arguments.
     """
-    arguments, path = dict(config.system.more), f"{kind.__module__}.{kind.__qualname__}"
-    check_names("system", path, kind, arguments)
-    check_values("system", path, kind, arguments)
-    return kind(**arguments)
-
-
-def _built(key: str, config: Any, extra: Mapping[str, Any]) -> Any:
     if isinstance(config, list | tuple):
-        return [build(element) for element in config]
+        return [build(each, f"{key}.{number}") for number, each in enumerate(config)]
     if not isinstance(config, Mapping):
         return config
-    arguments = arguments_of(config)
+    arguments, path = arguments_of(config), str(config.get(TARGET, ""))
     if TARGET not in config:
-        return {**{key: build(value) for key, value in arguments.items()}, **extra}
-    path, later = str(config[TARGET]), bool(config.get(PARTIAL, False))
-    target = locate(path)
-    check_names(key, path, target, {**arguments, **extra}, later=later)
-    check_values(key, path, target, arguments)  # plug-ins are checked by their return type before they are built
-    built = {**{key: build(value) for key, value in arguments.items()}, **extra}
-    changed = {name: value for name, value in built.items() if value is not arguments.get(name)}
-    check_values(key, path, target, changed)
-    if later:
+        return {name: build(value, f"{key}.{name}".lstrip(".")) for name, value in arguments.items()}
+    target, built = prepare(config, key, required_type)
+    if config.get(PARTIAL, False):
         return partial(target, **built)
     try:
         with in_config_keys(), in_keys_of(key, arguments) if key else nullcontext():
-            return target(**built)
+            made = target(**built)
     except (TypeError, ValueError) as error:  # the annotation allows the value and the class does not
-        call = ", ".join(f"{key}={format_value(value)}" for key, value in built.items() if key not in extra)
+        call = ", ".join(f"{name}={format_value(value)}" for name, value in built.items())
         reason = headline(format_traceback(error)) if raised_in_user_code(error) else str(error)
         raise InvalidRequest(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
+    if reason := misfit(made, _kinds(required_type)):  # a function may have no return annotation
+        what, rule = f"{key}={path}, which returns {format_value(made)}", f"its place requires {reason}"
+        raise InvalidRequest(what, rule=rule, legal=_example(required_type))
+    return made
+
+
+def prepare(config: Mapping[str, Any], key: str, required_type: Any) -> tuple[Any, dict[str, Any]]:
+    """The class of a plug-in and its arguments, of which those that are plug-ins are built. Raises as `build`."""
+    path, later, at = str(config[TARGET]), bool(config.get(PARTIAL, False)), f"{key}." if key else ""
+    target = located(at + TARGET, path)
+    _check_result(key, path, target, required_type, later)
+    hints = _hints_of(target)
+    built = {name: build(value, at + name, hints.get(name, Any)) for name, value in arguments_of(config).items()}
+    check_arguments(key, target, built, later=later)
+    return target, built
 
 
 def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,44 +93,181 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in config.items() if key not in (TARGET, PARTIAL)}
 
 
-def check(key: str, config: Any, required_type: Any = Any) -> None:
-    """Raises InvalidRequest for the first plug-in of a configuration that cannot be built. Nothing is built.
-
-    Args:
-        key: Key of the configuration, for messages.
-        config: The configuration.
-        required_type: Type of the outermost object.
-    """
-    for at, each in plugins_in(key, config):
-        located(f"{at}.{TARGET}", str(each[TARGET]))
-    for at, each in plugins_in(key, config):
-        path, later, arguments = str(each[TARGET]), bool(each.get(PARTIAL, False)), arguments_of(each)
-        target = locate(path)
-        if each is config and (refused := result_refusal(at, each, required_type)):
-            raise refused
-        check_names(at, path, target, arguments, later=later)
-        check_values(at, path, target, arguments)
+def plugins_in(config: Any) -> Iterator[Mapping[str, Any]]:
+    """Plug-ins in a group of keys, outer ones before inner ones."""
+    if isinstance(config, Mapping):
+        yield from [config] if TARGET in config else []
+        for value in config.values():
+            yield from plugins_in(value)
 
 
-def plugins_in(key: str, config: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Keys and plug-ins of a configuration, outer ones before inner ones."""
-    if isinstance(config, list | tuple):
-        for number, each in enumerate(config):
-            yield from plugins_in(f"{key}[{number}]", each)
-    elif isinstance(config, Mapping):
-        if TARGET in config:
-            yield key, config
-        for name, value in config.items():
-            yield from plugins_in(f"{key}.{name}", value)
-
-
-def located(key: str, path: str) -> Any:
-    """The class or function that a key of the configuration names. Raises as `locate`, with the key."""
+def located(key: str, path: str, find: Callable[[str], Any] = locate) -> Any:
+    """The class, function or module that a key of the configuration names. Raises as `find`, with the key."""
     try:
-        return locate(path)
+        return find(path)
     except InvalidRequest as error:
         error.args = (f"{key}={path}: {error}",)
         raise
+
+
+def own_settings(kind: type[T], config: Any) -> T:
+    """The further keys of `system` of a RunConfig, as an object of `kind`. Raises InvalidRequest for a wrong one."""
+    check_arguments("system", kind, config.system.more)
+    return kind(**config.system.more)
+
+
+# -- types of results ------------------------------------------------------------------------------------------------
+
+
+def misfit(value: Any, kinds: Sequence[Any]) -> str:
+    """Why an object, or the class of an object that is not built yet, is of none of these types; empty if it is."""
+    if not kinds:
+        return ""
+    of_kind = issubclass if isinstance(value, type) else isinstance
+    lacking = {kind: missing_members(value, kind) for kind in kinds if is_protocol(kind)}
+    if any(not lacking[kind] if kind in lacking else of_kind(value, kind) for kind in kinds):
+        return ""
+    missing = next(iter(lacking.values()), [])
+    return f"a {kinds[0].__name__}" + (f"; it has no {' and no '.join(missing)}" if missing else "")
+
+
+def _members(hint: Any) -> Sequence[Any]:
+    """The types of a union, or the type itself."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
+
+
+def _kinds(hint: Any) -> Sequence[type]:
+    """Classes and protocols that an annotation allows; empty if it allows others too."""
+    kinds = [get_origin(each) or each for each in _members(hint) if each not in (None, NoneType)]
+    return kinds if all(isinstance(each, type) for each in kinds) and Any not in kinds else []
+
+
+def _check_result(key: str, path: str, target: Any, required_type: Any, later: bool) -> None:
+    """Raises InvalidRequest for a class, or a function that says what it returns, of another type than is required."""
+    calls = [each for each in _members(required_type) if (get_origin(each) or each) is Callable]
+    kinds, legal = _kinds(required_type), f"{key}.{PARTIAL}=true" if calls and not later else _example(required_type)
+    if later and calls:
+        kinds = _kinds(get_args(calls[0])[-1]) if get_args(calls[0]) else []
+    elif later and kinds:
+        rule = f"its place requires a {kinds[0].__name__}, which is built at once"
+        raise InvalidRequest(f"{key}.{PARTIAL}", True, rule, f"{key}.{PARTIAL}=false")
+    results = [target] if isinstance(target, type) else _kinds(_hints_of(target).get("return", Any))
+    reasons = [misfit(each, kinds) for each in results]
+    if reasons and all(reasons):
+        raise InvalidRequest(f"{key}={path}", rule=f"its place requires {reasons[0]}", legal=legal)
+
+
+def _example(kind: Any) -> str:
+    """Advice for a place that requires a class or protocol; empty for other types."""
+    return f"a class that inherits from {kind.__module__}.{kind.__name__}" if isinstance(kind, type) else ""
+
+
+def check_class(key: str, path: str, protocol: type, names: Iterable[str]) -> Any:
+    """The class at a path. Raises InvalidRequest unless it has a protocol's methods, and takes these arguments."""
+    target = located(key, path)
+    reason = misfit(target, [protocol]) if isinstance(target, type) else "a class"
+    if reason:
+        raise InvalidRequest(f"{key}={path}", rule=f"its place requires {reason}", legal=_example(protocol))
+    check_call(f"{key}={path}", target, names)
+    return target
+
+
+def check_call(what: str, target: Callable[..., Any], names: Iterable[str]) -> None:
+    """Raises InvalidRequest unless `target` takes arguments of these names and requires no others."""
+    try:
+        inspect.signature(target).bind(**dict.fromkeys(names))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"{what}: {error}", rule=f"it is called with {', '.join(names)}") from error
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def check_arguments(key: str, target: Callable[..., Any], arguments: Mapping[str, Any], *, later: bool = False) -> None:
+    """Raises InvalidRequest for the first argument that a class or function does not take or lacks.
+
+    Args:
+        key: Key of the arguments in the configuration.
+        target: The class or function.
+        arguments: Its arguments; those that are plug-ins are built.
+        later: Whether more arguments follow when it is called.
+    """
+    model = _model_of(target)
+    if model is None:
+        return
+    try:
+        model.model_validate(arguments)
+    except ValidationError as error:
+        faults = [each for each in error.errors(include_url=False) if not later or each["type"] != "missing"]
+        if faults:
+            raise refusal(faults, model, arguments, key) from None
+
+
+def argument_names(path: str) -> list[str]:
+    """Argument names of the class or function at a path; empty if there is none."""
+    try:
+        model = _model_of(locate(path))
+    except InvalidRequest:
+        return []
+    return [str(info.alias) for info in model.model_fields.values()] if model else []
+
+
+@cache
+def _hints_of(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """Types of the arguments by name, and of the result; empty if an annotation does not exist at run time."""
+    try:
+        call = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+        return typing.get_type_hints(call, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        return {}
+
+
+@cache
+def _model_of(target: Callable[..., Any]) -> type[BaseModel] | None:
+    """The arguments of a class or function; None if its signature is unknown, as for a class written in C."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    hints, fields = _hints_of(target), dict[str, Any]()
+    for each in parameters:
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+            default = ... if each.default is each.empty else each.default
+            fields[f"argument_{each.name}"] = (_strict(hints.get(each.name, Any)), Field(default, alias=each.name))
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    config = ConfigDict(
+        extra="allow" if open_ended else "forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )
+    model: type[BaseModel] = create_model(target.__name__, __config__=config, **fields)
+    return model
+
+
+def _strict(hint: Any) -> Any:
+    """An annotation as pydantic checks it. A list of a configuration serves as a tuple."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if typing.is_typeddict(hint):
+        return dict[str, Any]
+    if isinstance(hint, type) and origin is None and hint.__module__ not in ("builtins", "typing"):
+        return Annotated[Any, AfterValidator(partial(_of_kind, hint))]
+    if origin is Annotated:
+        return Annotated[(_strict(inner[0]), *inner[1:])]
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_strict, inner))]  # noqa: UP007 - of a tuple
+    if tuple in (hint, origin):
+        return Annotated[tuple[tuple(map(_strict, inner))] if inner else tuple, Strict(False)]  # type: ignore[misc]
+    if isinstance(origin, type) and issubclass(origin, Sequence | Mapping):
+        return origin[tuple(map(_strict, inner))]  # type: ignore[index]
+    return hint
+
+
+def _of_kind(kind: type, value: Any) -> Any:
+    if reason := misfit(value, [kind]):
+        raise rule_error(reason)
+    return value
+
+
+# -- keys of a configuration -----------------------------------------------------------------------------------------
 
 
 class Plugin(Generic[T]):
@@ -158,18 +301,14 @@ class Plugin(Generic[T]):
     def __repr__(self) -> str:
         return f"Plugin({self.data()})"
 
-    def build(self, **more: Any) -> T:
-        """The object. more: arguments that the configuration does not hold.
-
-        Raises InvalidRequest if the object is of another type than its place requires, or an argument does not fit.
-        """
-        if refused := result_refusal(self.place, self.data(), self.required_type):
-            raise refused
-        built: T = build(self.data(), **more)
-        if not fits(built, self.required_type):  # a function may have no return annotation
-            rule = f"its place requires {object_mismatch(built, self.required_type)}"
-            raise InvalidRequest(f"{self.place}={self.target}, which returns {format_value(built)}", rule=rule)
+    def build(self) -> T:
+        """The object. Raises InvalidRequest if it is of another type than its place requires, or an argument is."""
+        built: T = build(self.data(), self.place, self.required_type)
         return built
+
+    def check(self) -> None:
+        """Check the class and its arguments without a call. Raises as `build`."""
+        prepare(self.data(), self.place, self.required_type)
 
     def data(self) -> dict[str, Any]:
         """As the configuration holds it."""

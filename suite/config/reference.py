@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
 from suite.config.commands import Draw
-from suite.config.refusals import discriminator_of, element_groups, groups_of, variants
+from suite.config.refusals import groups_of, kind_of
 from suite.config.run import RunConfig
 from suite.core.experiment import EXPECTATIONS, ExpectationSpec, PanelSpec, StudySpec
 from suite.core.values import format_typed
@@ -48,12 +48,10 @@ def _tables(path: str, group: type[Settings], title: str = "") -> Iterator[str]:
     yield _table(title or path or "Run", group, f"{path}." if path else "")
     for name, info in group.model_fields.items():
         at = f"{path}.{name}".lstrip(".")
-        if kinds := variants(info):
-            for kind, model in kinds.items():
-                yield from _tables(at, model, f"{at}, {discriminator_of(info)}: {kind}")  # type: ignore[arg-type]
-        else:
-            for model in element_groups(info):
-                yield from _tables(at, model)  # type: ignore[arg-type]
+        models = groups_of(info.annotation)
+        for model in models:
+            title = f"{at}, kind: {kind_of(model)}" if len(models) > 1 else ""
+            yield from _tables(at, model, title)  # type: ignore[arg-type]
 
 
 def _table(title: str, group: type[Settings], at: str) -> str:
@@ -64,7 +62,7 @@ def _table(title: str, group: type[Settings], at: str) -> str:
 
 def _rows(group: type[Settings], at: str) -> Iterator[str]:
     for name, info in group.model_fields.items():
-        if groups_of(info):
+        if groups_of(info.annotation):
             continue  # a table of its own
         about = " ".join((info.description or "").split()).replace("|", "\\|")
         yield f"| `{at}{info.alias or name}` | {_default(info)} | {about} |"

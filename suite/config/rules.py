@@ -16,9 +16,8 @@ from suite.comm.world import check_transport, launcher_kind
 from suite.config.launch import Launch
 from suite.config.locate import ROOTS, locate
 from suite.config.modules import source_module
-from suite.config.places import OF_DATA, check_parts
+from suite.config.places import check_parts
 from suite.config.run import RunConfig
-from suite.config.sources import check_sources
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.core.keys import in_config_keys
@@ -66,12 +65,10 @@ def check(config: RunConfig, executor_accepts: Callable[[RunConfig], None]) -> N
 
 
 def _check_plugins(config: RunConfig) -> None:
-    """Each class exists, has the type that its place requires, takes its arguments, and serves the executor."""
-    check_parts(config.plain())
+    """Each class has the type that its place requires, takes its arguments, and serves the executor."""
+    check_parts(config)
     executor, system, model = config.executor, config.system, config.model
     name = _executor_name(config)
-    if executor.starts_ranks:
-        check_sources(config)  # classes that only ranks import
     if system.graphs and not executor.reads_graphs:
         rule = f"a system that trains one whole graph, which executor={name} does not read"
         raise Unsupported("system", system.name, rule, "executor=full_graph")
@@ -400,5 +397,5 @@ def _check_data(config: RunConfig) -> None:
     home = data.source.target.rpartition(".")[0]
     if data.folder is not None:
         locate(f"{home}.check_folder")(data.name, data.folder)
-    check_parts(config.plain(), OF_DATA)  # the module of a source may need a package that other data do not need
+    data.source.check()  # the module of a source may need a package that other data do not need
     source_module(home).check_shape(data.name, data.folder, config.network())

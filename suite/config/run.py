@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from suite.comm.world import launcher_kind, uses_pair_exchange
 from suite.config.base import MAX_SEED, Count, Name, OnError, Rerun, Settings, Word, name_like
@@ -76,6 +76,12 @@ class RunConfig(Settings):
     partitioner: PartitionerConfig | None = None
     exchange: ExchangeConfig | None = None
 
+    @model_validator(mode="after")
+    def _plugins_know_their_keys(self) -> RunConfig:
+        for key, plugin in plugins_of(self):
+            plugin.place = key
+        return self
+
     def changed(self, values: Mapping[str, Any]) -> RunConfig:
         """A copy with other values at dotted keys. Raises ValidationError for a value that its key does not allow."""
         data = self.plain()
@@ -128,3 +134,13 @@ class RunConfig(Settings):
             what = f"model={self.model.name} under system={self.system.name}"
             raise Unsupported(what, rule="its layers are products with a whole graph", legal="system=sparsity_aware")
         return shape
+
+
+def plugins_of(group: Settings, at: str = "") -> Iterator[tuple[str, Plugin[Any]]]:
+    """The plug-ins of a group by their keys."""
+    for name in type(group).model_fields:
+        value = getattr(group, name)
+        if isinstance(value, Plugin):
+            yield at + name, value
+        elif isinstance(value, Settings):
+            yield from plugins_of(value, f"{at}{name}.")

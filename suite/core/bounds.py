@@ -1,14 +1,12 @@
 """Bounds of numbers as type annotations, for Python users and configurations.
 
-    @dataclass(frozen=True)
-    class Link:
-        latency: NonNegative
-        bandwidth: Positive
+@dataclass(frozen=True)
+class Link:
+    latency: NonNegative
+    bandwidth: Positive
 
-        def __post_init__(self) -> None:
-            check_bounds(self)
-
-suite.config reads the same annotations. For classes whose modules import torch, it reads them from the source code.
+    def __post_init__(self) -> None:
+        check_bounds(self)
 """
 
 from __future__ import annotations
@@ -52,22 +50,13 @@ Positive = Annotated[float, Bounds("a finite number above 0", "1.0", 0.0, above=
 UnitInterval = Annotated[float, Bounds("at least 0 and below 1", "0.5", 0.0, below=1.0)]
 
 
-def check_bounds(owner: object, key: str = "") -> None:
-    """Check every bounded attribute of a dataclass.
-
-    Args:
-        owner: Object to check.
-        key: Prefix of the attribute's name in the error.
-
-    Raises:
-        InvalidRequest: For the first attribute outside the bounds of its annotation.
-    """
+def check_bounds(owner: object) -> None:
+    """Raises InvalidRequest for the first attribute of a dataclass outside the bounds of its annotation."""
     kind: Any = type(owner)
     for name, bounds in _bounded(kind).items():
         value = getattr(owner, name)
         if not bounds.hold(value):
-            full = f"{key}.{name}" if key else name
-            raise InvalidRequest(full, value, bounds.rule, f"{full}={bounds.legal}")
+            raise InvalidRequest(name, value, bounds.rule, f"{name}={bounds.legal}")
 
 
 @cache

@@ -13,11 +13,9 @@ from time import monotonic
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.config.locate import TARGET
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.keys import in_keys_of
 from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.memory import predict_memory
@@ -62,9 +60,7 @@ def placement_of(config: RunConfig) -> Placement:
 
 
 def partitioner_of(config: RunConfig) -> Partitioner:
-    settings = partitioner_settings(config)
-    with in_keys_of("partitioner", settings.more):
-        partitioner: Partitioner = build({TARGET: settings.target, **settings.more})
+    partitioner: Partitioner = partitioner_settings(config).build()
     return partitioner
 
 
@@ -87,9 +83,6 @@ def validate_run(config: RunConfig) -> None:
             raise Unsupported(what, rule=rule, legal=f"grid.data={ranks} without grid.{name}")
     placement, exchange = placement_of(config), exchange_settings(config)
     partitioner_of(config)
-    source = graph_settings(config).source
-    with in_keys_of("graph.source", source.arguments):
-        source.build()
     validate_form(
         exchange.form,
         oblivious=exchange.oblivious,

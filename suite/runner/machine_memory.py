@@ -121,7 +121,7 @@ def batches_bytes(config: RunConfig) -> int:
 def graph_bytes(config: RunConfig) -> int:
     """Bytes of the synthetic graphs in the parent of a full-graph run. The size of a file is unknown before reading."""
     sources = [config.graph.source.build()] if config.graph else []
-    for _, plugin in plugins_in("executor", config.executor.plain()):
+    for plugin in plugins_in(config.executor.plain()):
         target = locate(str(plugin[TARGET]))
         if isinstance(target, type) and issubclass(target, SyntheticGraph):
             sources.append(build(plugin))

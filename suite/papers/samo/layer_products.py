@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypedDict
 
-from suite.config.locate import check_source, locate
+from suite.config.locate import locate
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
@@ -116,8 +116,6 @@ class Products:
         ranks, executor = config.grid.build().size, config.executor.name or config.executor.kind
         if ranks != 1:
             raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule="one rank times a layer", legal="1")
-        module, _, name = self.timing.rpartition(".")
-        check_source(module, name)
 
     def bytes_per_rank(self, config: RunConfig) -> list[int]:
         """Bytes of the widest layer's weights and activations, with 4 bytes per number in float32 and else 2."""

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.locate import locate
-from suite.config.results import mismatch
+from suite.config.plugins import misfit
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
@@ -67,7 +67,7 @@ def train_on_threads(exchange: str, processes: int, replication: int, form: str 
     from suite.gnn.train import Trainer
 
     exchange_class = locate(exchange)
-    if reason := mismatch(exchange_class, Exchange):
+    if reason := misfit(exchange_class, [Exchange]):
         raise InvalidRequest(
             f"exchange={exchange}", rule=f"its place requires {reason}", legal="suite.gnn.exchange.Aware"
         )

@@ -23,7 +23,7 @@ from suite.comm.p2p.polling import set_timer_slack
 from suite.comm.world import init_world
 from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
 from suite.config.locate import locate, search
-from suite.config.places import OF_RANKS, check_parts
+from suite.config.places import check_rank_parts
 from suite.config.run import RunConfig
 from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, SuiteError
 from suite.core.keys import in_config_keys
@@ -122,7 +122,7 @@ class RankProcess:
     def _builder(self) -> Callable[..., Any]:
         """The class of the system, once its parts are checked and its data is built."""
         self.rounded = self._round_slow_products()
-        check_parts(self.config.plain(), OF_RANKS)
+        check_rank_parts(self.config)
         system: Callable[..., Any] = require_ready(locate(self.config.system.target), self.config)
         self._build_data()
         return system

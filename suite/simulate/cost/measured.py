@@ -48,16 +48,16 @@ class Fixed(CostModel):
                 continue
             by_stage = name in ("forward", "backward", "weight") and isinstance(value, list | tuple)
             if not all(is_number(one) and one >= 0 for one in (value if by_stage else (value,))):
-                raise InvalidRequest(f"cost.{name}={value}", rule="finite and not negative", legal=f"cost.{name}=0")
+                raise InvalidRequest(name, value, rule="finite and not negative", legal=f"{name}=0")
         if self.weight is None:
             return
         lengths = [len(one) for one in (self.backward, self.weight) if not isinstance(one, int | float)]
         for stage in range(min(lengths, default=1)):
             if _of_stage(self.weight, stage) > _of_stage(self.backward, stage):
                 raise InvalidRequest(
-                    f"cost.weight={self.weight} with cost.backward={self.backward}",
+                    f"weight={self.weight} with backward={self.backward}",
                     rule="a weight gradient is a part of the backward pass",
-                    legal="cost.weight=null, half of the backward pass",
+                    legal="weight=null, half of the backward pass",
                 )
 
     def compute(self, op: Op) -> float:
@@ -169,10 +169,10 @@ def recorded(*, trace: str) -> Profiled:
         profiled = Profiled.of(spans, Grid(**content["grid"]))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise InvalidRequest(
-            f"cost.trace={trace}: {error}", rule="a trace of a run", legal="reports/traces/KEY.json.gz"
+            f"trace={trace}: {error}", rule="a trace of a run", legal="reports/traces/KEY.json.gz"
         ) from error
     if not profiled.seconds:
         raise InvalidRequest(
-            f"cost.trace={trace} holds no op", rule="a trace with the ops of a batch", legal="the trace of an axonn run"
+            f"trace={trace} holds no op", rule="a trace with the ops of a batch", legal="the trace of an axonn run"
         )
     return profiled.medians()

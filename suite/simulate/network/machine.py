@@ -34,7 +34,7 @@ class Link:
     bandwidth: Positive
 
     def __post_init__(self) -> None:
-        check_bounds(self, "link")
+        check_bounds(self)
 
     def seconds(self, size: float) -> float:
         return self.latency + size / self.bandwidth

@@ -26,7 +26,7 @@ def test_illegal_setting_is_refused() -> None:
         *(("threshold=0", "threshold", "at least 0.001"), ("level=.nan", "level", "a finite number")),
         *(("repeated=3", "repeated", "a list"), ("repeated=['a \"b']", "repeated", "overrides quoted as in a shell")),
         *(("repeated=['reports=x']", "repeated", alone), ("repeated=['-m system=axonn']", "repeated", alone)),
-        *(("reports=", "reports", "text"), ("baseline=3", "baseline", "text, or null")),
+        *(("reports=", "reports", "text"), ("baseline=3", "baseline", "text or null")),
         *(("repeats", "'repeats'", "KEY=VALUE"), ("repeats=[", "'repeats", "VALUE is YAML")),
     ):
         with pytest.raises(InvalidRequest) as caught:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from suite.cli.claims import main
-from suite.config.signature import check_names, check_values
+from suite.config.plugins import check_arguments
 from suite.core.claim import AnswerRow, Claim, Evidence
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Metric
@@ -144,8 +144,7 @@ def test_every_row_names_a_function_that_takes_its_arguments() -> None:
         anchors = {name: list(each) if isinstance(each, tuple) else each for name, each in row.anchors.items()}
         arguments = {**row.arguments, **anchors}
         assert len(arguments) == len(row.arguments) + len(row.anchors), each_claim.id
-        check_names(each_claim.id, row.function, function, arguments, later=True)
-        check_values(each_claim.id, row.function, function, arguments)
+        check_arguments(each_claim.id, function, arguments, later=True)
         parameters = inspect.signature(function).parameters.values()
         required = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty}
         assert required <= {*arguments}, each_claim.id

@@ -208,7 +208,7 @@ CLAIMS = {
 
 def plan_of(config: RunConfig) -> Products:
     """The study that a config describes. Raises InvalidRequest."""
-    check_parts(config.plain())
+    check_parts(config)
     executor = config.executor.build()
     return executor
 
@@ -286,17 +286,17 @@ REFUSED: tuple[tuple[str, Any, dict[str, object]], ...] = (
     ("widths", [256, 128], fault("executor.widths", rule="rising", legal="executor.widths=[128,256]")),
     ("widths", [128, 128], fault("executor.widths", rule="rising")),
     ("widths", [0, 128], fault("executor.widths", rule="above 0")),
-    ("widths", "many", fault("executor.widths", "'many'")),
+    ("widths", "many", fault("executor.widths", "many")),
     ("batch", 0, fault("executor.batch", "0")),
-    ("rounds", 1.5, fault("executor.rounds", "1.5")),
+    ("rounds", 1.5, fault("executor.rounds", 1.5)),
     ("dtype", "float8", fault("executor.dtype", "float8")),
     ("sparsity", 1.0, fault("executor.sparsity", "1.0")),
     ("sparsity", -0.1, fault("executor.sparsity", "-0.1")),
     ("sparsity", 0.99999, fault("executor.sparsity", rule="leaves at least one of 16384 entries")),
-    ("claims", 5, fault("executor.claims", "5", rule="claims is Claims")),
-    ("claims", {**CLAIMS, "ratio": 5}, fault("executor.claims.ratio", "5")),
+    ("claims", 5, fault("executor.claims", 5, rule="a Claims")),
+    ("claims", {**CLAIMS, "ratio": 5}, fault("executor.claims.ratio", 5)),
     ("claims", {**CLAIMS, "ratoi": "a"}, fault("executor.claims.ratoi", "executor.claims.ratoi")),
-    ("claims", {**CLAIMS, "widths": 5}, fault("executor.claims.widths", "5")),
+    ("claims", {**CLAIMS, "widths": 5}, fault("executor.claims.widths", 5)),
 )
 
 

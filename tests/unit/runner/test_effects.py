@@ -136,8 +136,7 @@ def values(key: str, value: Any) -> Iterator[Any]:
 def outcome_alone(config: dict[str, Any]) -> Any:
     """Result of a run without ranks, or the reason of its refusal; None where the value is of no use to any run."""
     try:
-        checks.checked_run(config)
-        check_parts(config)
+        check_parts(checks.checked_run(config))
     except (SuiteError, KeyError, TypeError, ValueError, AttributeError):
         return None
     run = freeze(deepcopy(config), "")

@@ -68,12 +68,12 @@ def test_impossible_costs_are_refused() -> None:
     usual: dict[str, Any] = {"forward": 1.0, "backward": 2.0}
     for name in ("forward", "backward", "message_bytes", "step", "reduce_bytes"):
         for value in (-1, math.inf, math.nan):
-            with refused(InvalidRequest, f"cost.{name}", str(value), legal=f"cost.{name}=0"):
+            with refused(InvalidRequest, name, value, legal=f"{name}=0"):
                 Fixed(**{**usual, name: value})
-    with refused(InvalidRequest, "cost.forward"):
+    with refused(InvalidRequest, "forward"):
         Fixed(**{**usual, "forward": [1.0, -1]})
     for weight in (-1.0, 3.0, "x"):
-        with refused(InvalidRequest, "cost.weight") as caught:
+        with refused(InvalidRequest, "weight") as caught:
             Fixed(**usual, weight=weight)
         assert caught.value.legal
     with refused(InvalidRequest, subject="no cost of 2F0", legal="3 costs"):
@@ -137,7 +137,7 @@ def packed(content: object) -> bytes:
 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
     file, good = tmp_path / "key.json.gz", packed({"grid": {"inter": 2}, "spans": [[0, "forward", 0.0, 1.0, "0F0", 4]]})
-    with refused(InvalidRequest, "cost.trace", legal="reports/traces/KEY.json.gz"):
+    with refused(InvalidRequest, "trace", legal="reports/traces/KEY.json.gz"):
         recorded(trace=str(file))
     file.write_bytes(good)
     assert recorded(trace=str(file)).compute(Op.parse("0F5")) == 1.0

@@ -132,8 +132,8 @@ def test_bad_shares_and_unknown_constants_are_refused() -> None:
 
 def test_bad_link_is_refused() -> None:
     for latency, bandwidth, key in (
-        *((0.0, bandwidth, "link.bandwidth") for bandwidth in (-12.5e9, 0)),
-        *((latency, 1e9, "link.latency") for latency in (-1e-6, math.inf, math.nan)),
+        *((0.0, bandwidth, "bandwidth") for bandwidth in (-12.5e9, 0)),
+        *((latency, 1e9, "latency") for latency in (-1e-6, math.inf, math.nan)),
     ):
         with refused(InvalidRequest, key):
             Link(latency, bandwidth)
