@@ -54,7 +54,7 @@ def run_in_process(run: Run, key: str, store: Store) -> Record:
         ending = ending_of(error)
         if isinstance(error, DoesNotFit):
             result = ExecutorResult(Source.SIMULATED, memory={"predicted": error.memory} if error.memory else {})
-    facts: dict[str, Any] = {"load": load_averages(before)}
+    facts: dict[str, Json] = {"load": load_averages(before)}
     if result.calibrated_on:
         facts["calibrated_on"] = list(result.calibrated_on)
     try:
