@@ -194,6 +194,22 @@ EVALUATION_CAPACITY = 8
 """Evaluation values that may wait unreceived for one stage."""
 
 Program = Generator[tuple[Op, ...], Op, None]
+
+
+def only_order(program: Program) -> tuple[Op, ...] | None:
+    """The ops of a program that accepts one op at a time, in order; None for a program that accepts several."""
+    ops, accepted = [], next(program, ())
+    while accepted:
+        if len(accepted) > 1:
+            return None
+        ops.append(accepted[0])
+        try:
+            accepted = program.send(accepted[0])
+        except StopIteration:
+            break
+    return tuple(ops)
+
+
 """Yields the ops it would accept next, in order of preference; is sent the one that ran."""
 
 _made = tuple.__new__  # equals Op(...) without the call: simulators request a neighbour a million times

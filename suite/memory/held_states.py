@@ -7,9 +7,9 @@ coincide, so memory is a maximum over states.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place
+from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Place, only_order
 from suite.core.protocols import Schedule
 
 
@@ -26,18 +26,6 @@ class HeldState:
     owed: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Counts:
-    place: Place
-    started: list[int] = field(default_factory=list)
-    owed: list[int] = field(default_factory=list)
-
-    def run(self, op: Op) -> None:
-        chunk = self.place.chunk_of(op.stage)
-        self.started[chunk] += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
-        self.owed[chunk] += (op.kind is Kind.INPUT) - (op.kind is Kind.WEIGHT)
-
-
 def held_states(schedule: Schedule, place: Place, interval: FlushInterval) -> frozenset[HeldState]:
     """States of the rank at `place` that bound its memory.
 
@@ -46,21 +34,16 @@ def held_states(schedule: Schedule, place: Place, interval: FlushInterval) -> fr
     started or all owed.
     """
     chunks = len(place.held_stages)
-    counts = _Counts(place, [0] * chunks, [0] * chunks)
-    states = set()
-    program = schedule.program(place, interval)
-    accepted = next(program, ())
-    while accepted:
-        if len(accepted) > 1:
-            return _bound(schedule.in_flight(place, interval), chunks)
-        (op,) = accepted
-        counts.run(op)
+    ops = only_order(schedule.program(place, interval))
+    if ops is None:
+        return _bound(schedule.in_flight(place, interval), chunks)
+    started, owed, states = [0] * chunks, [0] * chunks, set()
+    for op in ops:
+        chunk = place.chunk_of(op.stage)
+        started[chunk] += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
+        owed[chunk] += (op.kind is Kind.INPUT) - (op.kind is Kind.WEIGHT)
         if op.kind in (Kind.FORWARD, Kind.INPUT):
-            states.add(HeldState(tuple(counts.started), tuple(counts.owed)))
-        try:
-            accepted = program.send(op)
-        except StopIteration:
-            accepted = ()
+            states.add(HeldState(tuple(started), tuple(owed)))
     return frozenset(states)
 
 

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import safetensors.torch
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from suite.core.errors import InvalidRequest, MissingDependency
+from suite.core.errors import InvalidRequest
+from suite.core.files import write_atomically
 from suite.core.units import most_sparse
 from suite.pruning.validation import LARGEST, REACHED, check_pruned_scope, check_sparsity
 
@@ -107,31 +108,19 @@ def check_entries(key: Key, entries: int) -> None:
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     """Raise InvalidRequest unless `index` is the index of a mask for a weight with this number of entries."""
     check_entries(key, entries)
+    name, flat = describe_weight(key), "a one-dimensional int32 tensor"
     if not isinstance(index, torch.Tensor):
-        raise InvalidRequest(
-            f"{describe_weight(key)}: the index is a {type(index).__name__}", rule="a one-dimensional int32 tensor"
-        )
+        raise InvalidRequest(f"{name}: the index is a {type(index).__name__}", rule=flat)
     if index.dtype != torch.int32 or index.dim() != 1:
-        raise InvalidRequest(
-            f"{describe_weight(key)}: the index has {index.dim()} dimensions of {index.dtype}",
-            rule="a one-dimensional int32 tensor",
-        )
+        raise InvalidRequest(f"{name}: the index has {index.dim()} dimensions of {index.dtype}", rule=flat)
     if not index.numel():
-        raise InvalidRequest(
-            f"{describe_weight(key)} without kept entries", rule="at least one entry is kept", legal="one index or more"
-        )
-    first, last = int(index[0]), int(index[-1])
-    if index.numel() > 1 and not bool((index[1:] > index[:-1]).all()):
-        raise InvalidRequest(
-            f"{describe_weight(key)}: the index is not sorted", rule="each entry once, in rising order"
-        )
-    if first < 0 or last >= entries:
-        beyond = first if first < 0 else last
-        raise InvalidRequest(
-            f"{describe_weight(key)}: index {beyond} of {entries} entries",
-            rule=f"from 0 to {entries - 1}",
-            legal=str(entries - 1),
-        )
+        raise InvalidRequest(f"{name} without kept entries", rule="at least one entry is kept", legal="[0]")
+    if not bool((index[1:] > index[:-1]).all()):
+        raise InvalidRequest(f"{name}: the index is not sorted", rule="each entry once, in rising order")
+    for place in (int(index[0]), int(index[-1])):
+        if not 0 <= place < entries:
+            legal = str(entries - 1)
+            raise InvalidRequest(f"{name}: index {place} of {entries} entries", rule=f"from 0 to {legal}", legal=legal)
 
 
 def describe_weight(key: Key) -> str:
@@ -169,26 +158,18 @@ def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, 
     The file is replaced atomically, so that readers find the previous file until the new one is complete.
     """
     sizes = {_name(key): entries[key] for key in indices}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     tensors = {_name(key): index.clone() for key, index in indices.items()}  # both ends of a tie share one tensor
-    try:
-        _format().torch.save_file(tensors, beside, {_SIZES: json.dumps(sizes)})
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_atomically(path, safetensors.torch.save(tensors, {_SIZES: json.dumps(sizes)}))
 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     """The mask in a file, and the number of entries of each weight. Raises InvalidRequest for a file without a mask."""
     written = "a file that suite.pruning.mask.save wrote"
     try:
-        with _format().safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             sizes = json.loads((file.metadata() or {})[_SIZES])
             indices = {_key(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             entries = {_key(name): int(size) for name, size in sizes.items()}
-    except MissingDependency:
-        raise
     except Exception as error:
         raise InvalidRequest(f"{path} holds no mask ({error})", rule=written) from error
     if not indices:
@@ -218,11 +199,3 @@ def _name(key: Key) -> str:
 def _key(name: str) -> Key:
     number, _, weight = name.partition("/")
     return int(number), weight
-
-
-def _format() -> Any:
-    try:
-        import safetensors.torch
-    except ModuleNotFoundError as error:
-        raise MissingDependency("safetensors", "pip install safetensors to save and load masks") from error
-    return safetensors

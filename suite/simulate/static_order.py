@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import IllegalSchedule
-from suite.core.op import FlushInterval, Kind, Op, Place, feeds, message_of, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, feeds, message_of, needs, only_order
 from suite.core.protocols import CostModel, Schedule
 from suite.schedule.check import memory_fronts
 from suite.schedule.placement import places
@@ -61,18 +61,10 @@ def static_order(schedule: Schedule, ranks: int, interval: FlushInterval) -> Ran
     where = places(schedule, ranks)
     orders = []
     for place in where:
-        program, ops = schedule.program(place, interval), []
-        accepted = next(program, ())
-        while accepted:
-            if len(accepted) > 1:
-                return None
-            if accepted[0].kind is not Kind.UPDATE:
-                ops.append(accepted[0])
-            try:
-                accepted = program.send(accepted[0])
-            except StopIteration:
-                break
-        orders.append(tuple(ops))
+        ops = only_order(schedule.program(place, interval))
+        if ops is None:
+            return None
+        orders.append(tuple(op for op in ops if op.kind is not Kind.UPDATE))
     return RankOrders(where, tuple(orders))
 
 

@@ -141,23 +141,13 @@ TICKET: Indices = {KEY: index(0, 2), (11, "deep.inside.weight"): index(1, 3, 5)}
 ENTRIES = {KEY: 4, (11, "deep.inside.weight"): 6}
 
 
-def test_a_file_gives_back_the_saved_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_gives_back_the_saved_mask(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.ticket"
     save(path, TICKET, {**ENTRIES, (12, "dense"): 9})
     indices, entries = load(path)
     assert equal_masks(indices, TICKET)
     assert entries == ENTRIES
     assert density(TICKET, {**ENTRIES, (12, "dense"): 90}) == 0.5
-
-    def halfway(_: object, target: Path, __: object) -> None:
-        Path(target).write_bytes(b"half")
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(format_, "save_file", halfway)
-    with pytest.raises(OSError, match="full"):
-        save(path, {KEY: index(1)}, ENTRIES)
-    assert equal_masks(load(path)[0], TICKET), "an interrupted save leaves the existing file"
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_damaged_file_is_refused_by_its_path(tmp_path: Path) -> None:
