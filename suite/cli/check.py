@@ -23,7 +23,7 @@ def check(arguments: Arguments) -> int:
 
         print(report(arguments))
         return Exit.OK
-    return run(Arguments((EXECUTOR, *arguments.given), (EXECUTOR, *arguments.words), arguments.options))
+    return run(Arguments((EXECUTOR, *arguments.words), arguments.options))
 
 
 def options(parser: argparse.ArgumentParser) -> None:

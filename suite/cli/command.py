@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,8 +18,12 @@ from suite.runner.launch.signals import run_command
 
 CONF = conf_folder()
 REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to import
-_HELP = ("-h", "--help")
+FORMAT = partial(argparse.HelpFormatter, width=112, max_help_position=32)
 _MIN_SIMILARITY = 0.6  # least similarity (difflib ratio) of a suggested word
+_OVERRIDES = (
+    "the keys below, and {} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list "
+    "of overrides. `suite run --cfg` prints all keys. The folders of conf/ hold the choices of a group."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,10 @@ class Arguments:
     """Arguments of one call.
 
     Attributes:
-        given: All arguments in order.
         words: Every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order.
         options: Flags and positional arguments.
     """
 
-    given: tuple[str, ...]
     words: tuple[str, ...]
     options: argparse.Namespace
 
@@ -98,7 +99,7 @@ class Command:
         return run_command(self._main, words, resumes=self.resumes)
 
     def _main(self, arguments: Sequence[str]) -> int:
-        if any(argument in _HELP for argument in arguments):
+        if {"-h", "--help"} & {*arguments}:
             sys.stdout.write(self.help())
             return Exit.OK
         return self.run(self.read(arguments))
@@ -106,48 +107,37 @@ class Command:
     def read(self, arguments: Sequence[str]) -> Arguments:
         """Split and check the arguments. Raises InvalidRequest, with the nearest legal word for an unknown one."""
         parser = self._parser()
-        words, rest, unknown = list[str](), list[str](), list[str]()
-        is_value = False  # whether the argument is the value of the previous flag
-        for argument in arguments:
-            if not is_value and (self.config or self.keys) and is_word(argument):
-                words.append(argument)
-                continue
-            rest.append(argument)
-            flag = parser._option_string_actions.get(argument)
-            name = argument.partition("=")[0]
-            if not is_value and name.startswith("--") and name not in ("--", *parser._option_string_actions):
-                unknown.append(argument)
-            is_value = not is_value and flag is not None and flag.nargs is None
-        for argument in unknown:  # before the parser reports a missing argument
-            raise self._unknown(argument, parser)
+        words, rest = list[str](), list[str]()
+        for before, argument in zip(("", *arguments), arguments, strict=False):
+            flag = parser._option_string_actions.get(before)
+            is_value = flag is not None and flag.nargs is None
+            is_override = (self.config or self.keys) and not is_value and is_word(argument)
+            (words if is_override else rest).append(argument)
+        flags = [*parser._option_string_actions]
+        for argument in rest:  # before the parser reports a missing argument
+            if argument.startswith("--") and argument.partition("=")[0] not in flags:
+                raise self._unknown(argument, flags)
         options, unknown = parser.parse_known_intermixed_args(rest)
         if self.file and options.file and not options.file.endswith(self.file):
             unknown = [options.file]
         for argument in unknown:
-            raise self._unknown(argument, parser)
-        if not self.config:
-            for word in words:
-                if (key := word.partition("=")[0]) not in self.keys:
-                    raise UnknownName("key", key, self.keys, alike=_MIN_SIMILARITY, legal="")
-        return Arguments(tuple(arguments), tuple(words), options)
+            raise self._unknown(argument, flags)
+        for key in () if self.config else (word.partition("=")[0] for word in words):
+            if key not in self.keys:
+                raise UnknownName("key", key, self.keys, alike=_MIN_SIMILARITY, legal="")
+        return Arguments(tuple(words), options)
 
-    def _unknown(self, argument: str, parser: argparse.ArgumentParser) -> InvalidRequest:
+    def _unknown(self, argument: str, flags: Sequence[str]) -> InvalidRequest:
         if argument.startswith("-"):
-            options = [*parser._option_string_actions]
-            return UnknownName("option", argument.partition("=")[0], options, alike=_MIN_SIMILARITY, legal="")
-        if self.config and (group := _group_of(argument)):
-            return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
-        options = [*parser._option_string_actions, *(f"{key}=" for key in self.keys)]
-        options += [f"{group}=" for group in _groups() if self.config]
-        return UnknownName("argument", argument, options, alike=_MIN_SIMILARITY, legal="")
+            return UnknownName("option", argument.partition("=")[0], flags, alike=_MIN_SIMILARITY, legal="")
+        groups = [*CONF.glob("*/")] if self.config else []
+        if choice := next((file for file in (CONF / "system", *groups) if (file / f"{argument}.yaml").is_file()), None):
+            return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{choice.name}={argument}")
+        known = [*flags, *(f"{key}=" for key in self.keys), *(f"{group.name}=" for group in groups)]
+        return UnknownName("argument", argument, known, alike=_MIN_SIMILARITY, legal="")
 
-    def _parser(self) -> argparse.ArgumentParser:
-        parser = _Parser(
-            prog=f"suite {self.name}",
-            description=self.summary,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+    def _parser(self) -> _Parser:
+        parser = _Parser(f"suite {self.name}", description=self.summary, formatter_class=FORMAT, allow_abbrev=False)
         self.options(parser)
         if self.file:
             parser.add_argument("file", nargs="?", metavar=f"FILE{self.file}", help="a schedule file of PyTorch")
@@ -156,32 +146,12 @@ class Command:
     def help(self) -> str:
         """Usage, arguments, keys and an example."""
         parser = self._parser()
-        lines = []
         if self.keys or self.config:
-            usage = parser.format_usage().removeprefix("usage: ").rstrip()
-            parser.usage = f"{usage} [KEY=VALUE ...]".replace("%", "%%")
-            split = {f"{key}={text.partition('  ')[0]}": text.partition("  ")[2] for key, text in self.keys.items()}
-            width = max(map(len, split), default=0)
-            lines += ["keys:", *(f"  {word:<{width}}  {text.strip()}" for word, text in split.items())]
-        if self.config:
-            keys, choices = (" ".join(self.reads), []) if self.reads else ("every key", _groups())
-            text = (
-                f"and {keys} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list"
-            )
-            text += " of overrides. `suite run --cfg` prints all keys. conf/ holds the choices of a group"
-            for part in (f"{text}: {' '.join(f'{group}=' for group in choices)}" if choices else f"{text}.",):
-                lines += textwrap.wrap(part, 112, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        lines += ["", "example:", f"  suite {self.name} {self.example}".rstrip()]
-        parser.epilog = "\n".join(lines).strip().replace("%", "%%")
+            parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [KEY=VALUE ...]"
+            overrides = _OVERRIDES.format(" ".join(self.reads) or "every key") if self.config else None
+            keys = parser.add_argument_group("keys", overrides)
+            for key, text in self.keys.items():
+                value, _, sentence = text.partition("  ")
+                keys.add_argument(f"{key}={value}", help=sentence.strip())
+        parser.add_argument_group("example", f"suite {self.name} {self.example}")
         return parser.format_help()
-
-
-def _groups() -> list[str]:
-    """Config groups that an override may choose, in the order of conf/config.yaml."""
-    file = CONF / "config.yaml"
-    return re.findall(r"^  - (\w+):", file.read_text(encoding="utf-8"), re.MULTILINE) if file.is_file() else []
-
-
-def _group_of(choice: str) -> str:
-    """The first config group with this choice; empty where there is none."""
-    return next((group for group in ("system", *_groups()) if (CONF / group / f"{choice}.yaml").is_file()), "")

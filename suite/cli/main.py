@@ -5,37 +5,21 @@ Modules of subcommands load quickly; each imports torch, Hydra or pandas only wh
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from suite.cli.command import Command
+from suite.cli.command import FORMAT, Command
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.words import is_word
 
-MODULES = {  # in the order of the help
-    "run": "suite.cli.run",
-    "sweep": "suite.cli.sweep",
-    "check": "suite.cli.check",
-    "draw": "suite.cli.draw",
-    "plan": "suite.cli.plan",
-    "show": "suite.cli.show",
-    "report": "suite.cli.report",
-    "claims": "suite.cli.claims",
-    "league": "suite.cli.league",
-    "compare": "suite.cli.compare",
-    "nightly": "suite.cli.nightly",
-    "conformance": "suite.cli.conformance",
-    "doctor": "suite.cli.doctor",
-    "reproduce": "suite.cli.reproduce",
-    "gpu": "suite.cli.gpu",
-    "config": "suite.cli.config",
-    "artifact": "suite.cli.artifact",
-    "export-mask": "suite.cli.export_mask",
-    "dataset-info": "suite.cli.dataset_info",
-    "profile-split": "suite.cli.profile_split",
-}
+COMMANDS = (  # in the order of the help
+    *("run", "sweep", "check", "draw", "plan", "show", "report", "claims", "league", "compare", "nightly"),
+    *("conformance", "doctor", "reproduce", "gpu", "config", "artifact", "export-mask", "dataset-info"),
+    "profile-split",
+)
 
 
 def command(name: str) -> Command:
@@ -43,32 +27,28 @@ def command(name: str) -> Command:
 
     Raises UnknownName with the nearest name, and InvalidRequest for an override or a flag in place of a name.
     """
-    if name not in MODULES:
+    if name not in COMMANDS:
         if is_word(name) or name.startswith("-"):
             raise InvalidRequest(f"suite {name}", rule="a subcommand comes first", legal=f"suite run {name}")
-        raise UnknownName("command", name, MODULES)
-    subcommand = import_module(MODULES[name]).COMMAND
+        raise UnknownName("command", name, COMMANDS)
+    subcommand = import_module(f"suite.cli.{name.replace('-', '_')}").COMMAND
     assert isinstance(subcommand, Command)
     return subcommand
 
 
 def overview() -> str:
     """Help of `suite`: one line for each subcommand."""
-    width = max(map(len, MODULES))
-    lines = [f"  {name:<{width}}  {command(name).summary}" for name in MODULES]
-    return "\n".join(
-        [
-            "usage: suite COMMAND [ARGUMENT ...]",
-            "",
-            "Benchmark and reproduction suite for parallel training.",
-            "",
-            "commands:",
-            *lines,
-            "",
-            "`suite COMMAND --help` describes a command. `python -m suite` is the same program.",
-            "",
-        ]
+    parser = argparse.ArgumentParser(
+        usage="suite COMMAND [ARGUMENT ...]",
+        description="Benchmark and reproduction suite for parallel training.",
+        epilog="`suite COMMAND --help` describes a command. `python -m suite` is the same program.",
+        formatter_class=FORMAT,
+        add_help=False,
     )
+    listed = parser.add_argument_group("commands")
+    for name in COMMANDS:
+        listed.add_argument(name, help=command(name).summary)
+    return parser.format_help()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

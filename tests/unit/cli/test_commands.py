@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from suite.__main__ import end
-from suite.cli.main import MODULES, command, main
+from suite.cli.main import COMMANDS, command, main
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
@@ -21,7 +21,7 @@ from tests.support.waiting import patience
 ROOT = Path(__file__).resolve().parents[3]
 
 
-NAMES = sorted(MODULES)
+NAMES = sorted(COMMANDS)
 
 HELP_OF_ALL = """
 import contextlib, io, json, sys
