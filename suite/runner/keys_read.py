@@ -79,7 +79,7 @@ def reads(config: RunConfig, unresolved: Mapping[str, Json] | None = None) -> fr
         unresolved: Its keys with interpolations as written. A key is read where a key that is read interpolates it.
     """
     executor = config.executor
-    runner = registry.stand_in(executor) if executor.starts_ranks else registry.without_ranks(executor)
+    runner = registry.rank_stub(executor) if executor.starts_ranks else registry.without_ranks(executor)
     keys = config.system.reads if runner is None else declared(runner, config)
     if keys is None:
         return None

@@ -76,9 +76,9 @@ def rank_needs(config: RunConfig) -> Sequence[MemoryNeed]:
     executor, size = config.executor, config.grid.build().size
     if executor.kind == "full_graph":  # the size of each part is unknown before the graph is partitioned
         return [MemoryNeed(TORCH)] * size
-    if (stand_in := registry.stand_in(executor)) is not None:
+    if (stub := registry.rank_stub(executor)) is not None:
         base = TORCH if executor.loads_torch else PLAIN
-        return [MemoryNeed(base + extra) for extra in stand_in.bytes_per_rank(config)]
+        return [MemoryNeed(base + extra) for extra in stub.bytes_per_rank(config)]
     base = TORCH + batches_bytes(config)
     ranks = training_bytes(config)
     if executor.one_process:

@@ -23,7 +23,7 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
 from suite.runner import batch_metrics, estimate, provenance
-from suite.runner.executors import emulated_rank, in_process, registry
+from suite.runner.executors import emulated_rank, in_process
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks import resume
 from suite.runner.ranks.messages import RankFacts, RankReply
@@ -114,8 +114,10 @@ class ActiveRun:
     def start(self) -> None:
         """Start the ranks, which build their system while the ranks of other runs start."""
         if self.config.executor.kind == "full_graph":
+            from suite.gnn.partition_data import Prepared  # needs scipy
+
             try:
-                self.prepared = registry.preparation()(config=self.config, folder=self.graph_folder)
+                self.prepared = Prepared(config=self.config, folder=self.graph_folder)
             except (InvalidRequest, MissingDependency) as error:
                 raise RunFailed(*in_process.ending_of(error)) from error
         self.ranks.start(self.config.launch.deadline)

@@ -209,9 +209,11 @@ def _check_executor(config: RunConfig) -> None:
     if not executor.starts_ranks:
         registry.without_ranks(executor).check(config)
     elif executor.kind == "full_graph":
-        registry.preparation().check(config)
-    elif (stand_in := registry.stand_in(executor)) is not None:
-        stand_in.check(config)
+        from suite.gnn.partition_data import Prepared  # needs scipy
+
+        Prepared.check(config)
+    elif (stub := registry.rank_stub(executor)) is not None:
+        stub.check(config)
 
 
 def _merge(overrides: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
         if record is None or record.outcome is not Outcome.OK or record.provenance.get(blind.MARK) != blind.OPEN:
             continue
         kind = run.config.executor
-        executor = registry.stand_in(kind) if kind.starts_ranks else registry.without_ranks(kind)
+        executor = registry.rank_stub(kind) if kind.starts_ranks else registry.without_ranks(kind)
         if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
             filled = executor.printed()
             panels = [panel for panel in filled.panels if isinstance(panel, FigurePanel)]

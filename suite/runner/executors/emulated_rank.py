@@ -127,15 +127,8 @@ class EmulatedRank:
     def _next_interval(self, microbatches: int) -> FlushInterval:
         return FlushInterval(self.microbatches, microbatches, self.plan.interval.update_interval, self.updates)
 
-    def evaluate(self, batches: Sequence[Value]) -> None:
-        """Do nothing: there are no weights."""
-
     def observe(self) -> Trace:
         return self.trace
-
-    def memory(self, batch: Value | None = None) -> tuple[None, dict[str, int]]:
-        """No bytes: a sleep holds no activations."""
-        return None, {}
 
     def close(self) -> None:
         self.transport.close()

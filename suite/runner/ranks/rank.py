@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -119,11 +119,11 @@ class RankProcess:
         self.world = _world(self.config, device=self.device)
         self.system = build(world=self.world, config=self.config)
 
-    def _builder(self) -> Callable[..., Any]:
+    def _builder(self) -> Any:
         """The class of the system, once its parts are checked and its data is built."""
         self.rounded = self._round_slow_products()
         check_rank_parts(self.config)
-        system: Callable[..., Any] = require_ready(locate(self.config.system.target), self.config)
+        system = require_ready(locate(self.config.system.target), self.config)
         self._build_data()
         return system
 
@@ -262,10 +262,10 @@ class RankProcess:
 class ReplayRank(RankProcess):
     """A rank that runs the ops of all ranks."""
 
-    def _builder(self) -> Callable[..., Any]:
-        from suite.runner.executors.registry import replay
+    def _builder(self) -> Any:
+        from suite.engine.replay_system import ReplaySystem
 
-        return partial(replay(), system=super()._builder())
+        return partial(ReplaySystem, system=super()._builder())
 
 
 class GraphRank(RankProcess):
@@ -297,11 +297,10 @@ class UntrainedRank(GraphRank):
 class SamplingRank(UntrainedRank):
     """A rank of a microbenchmark, which measures messages or products of real tensors."""
 
-    def _builder(self) -> Callable[..., Any]:
+    def _builder(self) -> Any:
         executor = self.config.executor
         assert isinstance(executor, MicrobenchmarkExecutor)
-        build: Callable[..., Any] = require_ready(executor.build(), self.config).on_rank
-        return build
+        return require_ready(executor.build(), self.config).on_rank
 
     def train(self, batches: int) -> dict[str, Any]:
         return {**super().train(batches), "facts": self.system.samples()}
@@ -311,12 +310,12 @@ class EmulatingRank(UntrainedRank):
     """A rank that computes nothing: it loads no torch and no data, and allocates no tensor."""
 
     def _set_up(self) -> None:
-        from suite.runner.executors.registry import emulated
+        from suite.runner.executors.emulated_rank import EmulatedRank
 
         set_timer_slack()
         limit_memory(self.config.launch.memory_limit)
         self.world = _world(self.config, tensors=False)
-        self.system = emulated()(world=self.world, config=self.config)
+        self.system = EmulatedRank(world=self.world, config=self.config)
 
     def _reset_peaks(self) -> None:
         """Nothing is allocated."""

@@ -308,7 +308,7 @@ def test_placed_schedules_are_emulated_and_predicted(base: RunConfig, name: str)
         "counted on"
     )
     for place, (_, trace, instance) in zip(timeline.places, results, strict=True):
-        assert (instance.evaluate([]), instance.memory(), len(instance.buffers)) == (None, (None, {}), 1)
+        assert len(instance.buffers) == 1
         ran = [span.op for span in trace if span.category not in (WAIT, REDUCE)]
         assert sorted(map(str, ran)) == sorted(str(op) for op in timeline.order(place.rank))
         if name in ("zb_h1", "interleaved", "zbv"):
