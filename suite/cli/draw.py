@@ -64,8 +64,8 @@ def draw(overrides: Sequence[str]) -> str:
     """The schedule as a text grid, with the maximum number of live activations per stage."""
     from suite.config import checks
     from suite.config.compose import composed
-    from suite.config.rules import check_streams, check_tensor
-    from suite.runner.system_schedule import check_ticks, schedule_of
+    from suite.config.rules import check_streams, check_tensor, schedule_of
+    from suite.runner.executors.check_executor import check_ticks
 
     data = composed(overrides)
     config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)

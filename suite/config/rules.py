@@ -21,6 +21,7 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.core.keys import in_config_keys
+from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
 from suite.core.values import Json, is_number
 from suite.memory.checkpointing import resolve_interval
@@ -208,6 +209,20 @@ def check_order(config: RunConfig, microbatches: int | None = None) -> None:
     if pipeline and pipeline.rounds and count % rounds:
         rule = f"{rounds} equal rounds of at least one microbatch for each of grid.inter={ranks} ranks"
         _refuse_count(config, count, rule, count - count % rounds, drawn=microbatches is not None)
+
+
+def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
+    """The schedule that the system's ranks run. Raises Unsupported if it is unknown, and as `check_order`.
+
+    microbatches: as in `check_order`
+    """
+    system = config.system
+    if not system.runs_schedule and system.order is None:
+        rule = f"the class of the order of system={system.name}, whose ranks do not run the schedule of the config"
+        legal = "system.order=CLASS.PATH, or system.supports_schedules=true where its ranks run the schedule"
+        raise Unsupported("system.order", None, rule, legal)
+    check_order(config, microbatches)
+    return config.schedule.build()
 
 
 def _pytorch_pipeline(config: RunConfig) -> _Pipeline | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suite.config.executor import Ticks
-from suite.config.rules import check_microbatches, check_streams
+from suite.config.rules import check_microbatches, check_streams, schedule_of
 from suite.config.run import RunConfig
+from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval
-from suite.core.protocols import ExecutorResult
+from suite.core.protocols import ExecutorResult, Schedule
 from suite.core.record import Metric, Source
-from suite.runner.system_schedule import check_ticks, schedule_of
 from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
-from suite.schedule.placement import check_policy, places
+from suite.schedule.placement import check_policy, is_split, places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -111,3 +111,18 @@ def flush_interval(config: RunConfig) -> FlushInterval:
     """
     check_microbatches(config)
     return counting_interval(config.microbatches, config.update_interval, config.grid.inter)
+
+
+def check_ticks(schedule: Schedule, key: str, backward: float, weight: float) -> None:
+    """Raise InvalidRequest where the input gradient of a split backward pass would take no time.
+
+    Args:
+        schedule: Schedule that may split backward passes.
+        key: Key of the weight gradient's ticks, for the message.
+        backward: Ticks of a whole backward pass.
+        weight: Ticks of the weight gradient.
+    """
+    if is_split(schedule) and weight >= backward:
+        rule = f"less than the {backward:g} ticks of the whole backward pass, which include it"
+        legal = f"{key}={backward - 1:g}" if backward > 1 else f"{key.rpartition('.')[0]}.backward={weight + 1:g}"
+        raise InvalidRequest(key, int(weight), rule=rule, legal=legal)

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from suite.config.compose import CONF, groups, resolve
+from suite.config.rules import schedule_of
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
-from suite.runner.system_schedule import schedule_of
 
 
 def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
