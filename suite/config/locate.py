@@ -7,15 +7,12 @@ imported.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import inspect
 import pkgutil
-import re
 import sys
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +45,8 @@ def locate(path: str) -> Any:
     """
     home, _, name = path.rpartition(".")
     if not home:
-        raise InvalidRequest(f"{path!r} is not a class path", rule="package.module.Name", legal=_homes(path) or _LEGAL)
-    source = module(home, f"to use {path}", name)
+        raise InvalidRequest(f"{path!r} is not a class path", rule="package.module.Name", legal=_LEGAL)
+    source = module(home)
     target = getattr(source, name, None)  # includes names that the module's __getattr__ defines
     if target is None:
         top = home.partition(".")[0]  # imported names are listed if they are of the same package
@@ -65,63 +62,32 @@ def locate(path: str) -> Any:
     return target
 
 
-def module(path: str, purpose: str = "", name: str = "") -> ModuleType:
+def module(path: str) -> ModuleType:
     """The module at a dotted path of the suite, its baselines or the user's folders.
 
-    Args:
-        path: Dotted path.
-        purpose: Purpose of the import, for messages.
-        name: Name that is read from the module, for messages.
-
-    Raises:
-        InvalidRequest: For any other module, which is not imported, with the nearest path.
-        MissingDependency: If the module needs an absent package.
+    Raises UnknownName with the nearest path, MissingDependency if it needs an absent package, and InvalidRequest for a
+    module of another package, which is not imported.
     """
-    _check_top(path, name)
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{path}.".startswith(f"{error.name}."):
-            raise MissingDependency(error.name, f"pip install it {purpose or f'to use {path}'}") from error
-        raise _no_module(path, name) from error
-    except SyntaxError as error:
-        if error.filename is None:  # bytes that are no text
-            parse_module(check_source(path))
-        raise
-
-
-def check_source(path: str, name: str = "") -> Path:
-    """Source file of a module, which is not imported because it may import torch.
-
-    Raises as `module` does, and UnknownName if the file has no class or function of this name.
-    """
-    _check_top(path, name)
-    top, *parts = path.split(".")
-    homes = [ROOT] if top in ROOTS else _folders
-    places = [home.joinpath(top, *parts) for home in homes]
-    files = [file for each in places for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
-    if not files:
-        raise _no_module(path, name)
-    if name and name not in (bound_names := _bound(files[0])):
-        raise UnknownName("class", f"{path}.{name}", [f"{path}.{each}" for each in {*bound_names, *_names(files[0])}])
-    return files[0]
-
-
-def _check_top(path: str, name: str) -> None:
-    """Raises InvalidRequest for a module of another package, which is not imported."""
     top = path.partition(".")[0]
     spec = _spec(top)
-    if spec is None:
-        raise _no_module(path, name)
-    if top not in ROOTS and not _in_folders(spec):
+    if spec is not None and top not in ROOTS and not _in_folders(spec):
         rule = "a module of the suite, its baselines, or a folder of launch.python_path"
-        raise InvalidRequest(f"{path} is in no such folder", rule=rule, legal=_suggestion(path, name))
+        raise InvalidRequest(f"{path} is in no such folder", rule=rule, legal=_LEGAL)
+    try:
+        if spec is not None:
+            return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{path}.".startswith(f"{error.name}."):
+            raise MissingDependency(error.name, f"pip install it to use {path}") from error
+    raise UnknownName("module", path, _modules(), alike=0.6, legal=_LEGAL)
 
 
-def in_user_folder(home: str) -> bool:
-    """Whether a module lies in one of the user's folders."""
-    spec = _spec(home.partition(".")[0])
-    return spec is not None and _in_folders(spec)
+def _modules() -> Iterator[str]:
+    """Dotted paths of the modules that a config may name. No file is imported."""
+    for top in ROOTS:
+        for file in (ROOT / top).rglob("*.py"):
+            yield ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    yield from (each.name for each in pkgutil.iter_modules(map(str, _folders)))
 
 
 def _spec(top: str) -> ModuleSpec | None:
@@ -146,91 +112,6 @@ def _allowed(target: Any) -> bool:
     home = getattr(target, "__module__", None)
     if not isinstance(home, str) or not callable(target):
         return False
-    return home.partition(".")[0] in ROOTS or in_user_folder(home)
-
-
-def _no_module(path: str, name: str) -> InvalidRequest:
-    rule = "an importable module and a name in it"
-    return InvalidRequest(f"there is no module {path!r}", rule=rule, legal=_suggestion(path, name))
-
-
-def _suggestion(path: str, name: str) -> str:
-    near = _nearest(path.split("."), name)
-    return f"did you mean {near!r}?" if near else _LEGAL
-
-
-def _nearest(parts: list[str], name: str) -> str:
-    """The nearest legal path to a misspelled one; empty if one of its parts resembles no legal part.
-
-    Files are read and not imported, because an import may load torch.
-
-    Args:
-        parts: Parts of the path of a module.
-        name: Name of a class in the module; empty for the module itself.
-    """
-    folders, candidates = _folders, list[str]()
-    for number, part in enumerate(parts):
-        packages = {each.name for each in pkgutil.iter_modules([str(each) for each in folders])}
-        options = packages if number else {*ROOTS, *packages}
-        match = get_close_matches(part, options, n=1)
-        if not match:
-            return ""
-        candidates.append(match[0])
-        if not number and match[0] in ROOTS:
-            folders = [ROOT / match[0]]
-        else:
-            folders = [folder / match[0] for folder in folders]
-    home = ".".join(candidates)
-    if not name:
-        return home
-    files = [file for each in folders for file in (each.with_suffix(".py"), each / "__init__.py") if file.is_file()]
-    match = get_close_matches(name, [key for file in files for key in _names(file)], n=1)
-    return f"{home}.{match[0]}" if match else ""
-
-
-def _homes(name: str) -> str:
-    """Advice for a class path without a module: a module that defines the class; empty if there is none."""
-    root = ROOT
-    files = [
-        *(file for top in ROOTS for file in (root / top).rglob("*.py")),
-        *(f for each in _folders for f in each.glob("*.py")),
-    ]
-    for file in sorted(files):
-        home = root if root in file.parents else file.parent
-        path = ".".join(file.relative_to(home).with_suffix("").parts).removesuffix(".__init__")
-        if re.search(rf"^(class|def) {re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
-            return f"did you mean {f'{path}.{name}'!r}?"
-    return ""
-
-
-def parse_module(file: Path) -> list[ast.stmt]:
-    """Statements of a module's source. Raises SyntaxError, which names the file, if it is no Python."""
-    try:
-        return ast.parse(file.read_bytes(), str(file)).body
-    except SyntaxError as error:  # also for bytes that are no text, without a file
-        error.filename, error.lineno = str(file), error.lineno or 1
-        raise
-
-
-def _bound(file: Path) -> set[str]:
-    """Public names that a module's source defines or imports at its top level."""
-    names = set[str]()
-    for node in parse_module(file):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            names |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return {name for name in names if not name.startswith("_")}
-
-
-def _names(file: Path) -> list[str]:
-    """Names that a module's source defines, or imports from the suite."""
-    try:
-        body = parse_module(file)
-    except (OSError, ValueError, SyntaxError):
-        return []
-    imports = [node for node in body if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ROOTS]
-    defined = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return [*defined, *(alias.asname or alias.name for node in imports for alias in node.names)]
+    top = home.partition(".")[0]
+    spec = _spec(top)
+    return top in ROOTS or (spec is not None and _in_folders(spec))
