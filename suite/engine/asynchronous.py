@@ -90,11 +90,7 @@ def within_stream(call: str) -> InvalidRequest:
 def check_stream(microbatches: int, stages: int, *, drained: bool) -> None:
     """Raises InvalidRequest for a stream that does not fill the pipeline, and after an interrupted stream."""
     if not drained:
-        raise InvalidRequest(
-            "a stream after an interrupted one",
-            rule="the microbatches in flight are lost when a stream is interrupted",
-            legal="a new engine",
-        )
+        raise within_stream("train()")
     if microbatches < stages:
         raise InvalidRequest(
             f"a stream of {microbatches} microbatches through {stages} stages",

@@ -112,10 +112,7 @@ def prune(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> None:
     masks differ between replicas or between the ends of a tied weight."""
     guard = state.comm.guard
     with guard.all_or_none("the network is pruned"):
-        if not state.drained:
-            raise InvalidRequest(
-                "prune() within a batch", rule="a network is pruned between batches", legal="prune() after train_batch"
-            )
+        state.check_drained("prune()")
         kept = validate_mask(state, indices)
     if not guard.sum_over_stages(len(kept)):
         raise InvalidRequest(

@@ -21,7 +21,7 @@ from torch import nn
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
-from suite.engine.asynchronous import check_stream, within_stream
+from suite.engine.asynchronous import within_stream
 from suite.engine.batch_stream import Batch
 from suite.engine.engine_config import EngineConfig
 from suite.engine.layers import Layer, copied, copy_shared
@@ -206,8 +206,7 @@ class ThreadRanks(Generic[_Engine]):
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
         """Train on each batch when its loss is requested; with streams see `_stream`."""
-        if not self.streaming:
-            self._check_idle("train()")
+        self._check_idle("train()")
         readers = batch_readers(batches, self.grid.size)
         if self.state.settings.streams:
             yield from self._stream(readers)
@@ -228,7 +227,6 @@ class ThreadRanks(Generic[_Engine]):
         """Losses of batches that stream. One rank's loss needs the others' work, so all run until a loss is known.
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
-        check_stream(self.grid.inter, self.grid.inter, drained=not self.streaming)
         self._follow()
         losses: deque[float] = deque()
 

@@ -139,7 +139,7 @@ def test_mask_that_does_not_fit_is_rejected_without_change() -> None:
         engine.train_batch(CASE.batch(0, 2, 1))
     engine = alone()
     engine.state.drained = False
-    with refused(InvalidRequest, subject="within a batch"):
+    with refused(InvalidRequest, subject="prune() within a stream"):
         engine.prune(TICKET)
 
 

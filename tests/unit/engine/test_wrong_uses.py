@@ -190,7 +190,7 @@ USES = {
     # -- order of calls
     **{f"{name} in a stream": Use(within_stream(CALLS[name]), DRAINS) for name in IN_STREAM},
     **{f"{name} after close": Use(after_close(call), LAST_CALL) for name, call in CALLS.items()},
-    "a stream in a stream": Use(within_stream(lambda ours: ours.fit([batch()] * 4)), "are lost when a stream"),
+    "a stream in a stream": Use(within_stream(lambda ours: ours.fit([batch()] * 4)), DRAINS),
     "a stream that ends early": Use(
         lambda grid: streaming(grid).fit([batch()] * 8, on_batch=lambda loss, seconds: True),
         "fewer batches in one call",
