@@ -59,8 +59,6 @@ class Launch(Settings):
     """Scheduler of the cluster; null: none, and no run reads the keys of a job."""
     submit: bool = False
     """Whether runs are submitted as jobs to the scheduler; false: ranks start here."""
-    dry_run: bool = False
-    """Whether job scripts are printed instead of submitted; --dry-run does so for all jobs of a sweep."""
     gpus_per_node: Annotated[int, Field(ge=0, le=4096, examples=[0])] | None = None
     """GPUs per node; null: one per task with launch.device=cuda."""
     time: Annotated[int, Field(ge=1, le=1_000_000, examples=[60])] = 60

@@ -32,8 +32,6 @@ from suite.runner.locking import hold_locks, host_lock
 from suite.runner.progress import Progress
 from suite.runner.run import ActiveRun
 from suite.runner.runs import Run
-from suite.runner.slurm.job_records import announce_runs
-from suite.runner.slurm.job_state import termination_reason
 from suite.runner.store import Store
 
 
@@ -54,7 +52,6 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         tidy(store.folder / folder)
     runs = _with_whole_groups(list(map(with_checkpoint_folder, runs)), store, progress)
     pending = _PendingRuns(runs, store, progress)
-    announce_runs(runs, [pending.keys[id(run)] for run in runs])
     ranked: list[Run] = []
     waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], run.config.rerun) is None]
     each = expected / len(runs)
@@ -72,7 +69,8 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
                     pending.write(in_process.refused_record(run, key) if run.refusal else execute(run, key, store))
                     check_interrupted()
                 except (KeyboardInterrupt, SystemExit) as ending:
-                    pending.write_unless_ok(in_process.unfinished_record(run, key, *_ending_reason(ending)))
+                    reason = str(ending) or "interrupted"
+                    pending.write_unless_ok(in_process.unfinished_record(run, key, Outcome.CANCELLED, reason))
                     raise
         progress.advance(each)
     for part in parts_of(ranked):
@@ -173,11 +171,6 @@ def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) ->
     return list(map(chosen, runs))
 
 
-def _ending_reason(ending: BaseException) -> tuple[Outcome, str]:
-    """Outcome and reason of a run that a signal or a scheduler ends."""
-    return termination_reason() or (Outcome.CANCELLED, str(ending) or "interrupted")
-
-
 def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_id: str) -> Iterator[ActiveRun]:
     """Activate each run. A run that cannot be activated leaves its record, and the others continue."""
     for run in runs:
@@ -243,7 +236,7 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
         take_turns("finishing", ActiveRun.finish, 0.1)
     except (KeyboardInterrupt, SystemExit) as ending:  # the samples so far are kept
         pending.stopped = True
-        failure = RunFailed(*_ending_reason(ending))
+        failure = RunFailed(Outcome.CANCELLED, str(ending) or "interrupted")
         for run in active:
             if run.key not in pending.written:
                 run.failure = failure

@@ -32,7 +32,7 @@ CHOICES = ("executor", "launch")  # groups of which every choice is legal
 DECLARED = tuple(f"system.{name}" for name in SystemConfig.model_fields if name not in ("target", "simulation"))
 SRUN = ("launch.mpi", "launch.nodes", "launch.tasks_per_node", "launch.cpus_per_task")
 SBATCH = (
-    *("launch.dry_run", "launch.gpus_per_node", "launch.time", "launch.partition", "launch.account", "launch.qos"),
+    *("launch.gpus_per_node", "launch.time", "launch.partition", "launch.account", "launch.qos"),
     *("launch.constraint", "launch.array_parallelism", "launch.setup", "launch.extra"),
 )
 BUCKETS = ("optimizer.bucket_numel", "optimizer.buckets_per_reduction")

@@ -31,7 +31,6 @@ _NOT_DECIDING = ("reports", "scale", "checkpoint", "rerun", "on_error")
 SCHEDULER_KEYS = (
     "submit",
     "scheduler",
-    "dry_run",
     "time",
     "account",
     "qos",
@@ -111,11 +110,15 @@ class Store:
             return None
         record = self.find(key)
         if record is None and rerun == "keep":
-            record = self._newest_by_config().get(_text(config))
+            record = self.newest(config)
         if record is None or record.outcome in _NOT_STARTED:
             return None
         repeat = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}
         return None if repeat.get(rerun, False) else record
+
+    def newest(self, config: Mapping[str, Json]) -> Record | None:
+        """The newest record of this configuration, whatever its key, at the time of the first call."""
+        return self._newest_by_config().get(_text(config))
 
     def _newest_by_config(self) -> dict[str, Record]:
         """The newest record of each configuration, by the text of its deciding keys; read once."""

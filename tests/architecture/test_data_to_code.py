@@ -11,7 +11,10 @@ from collections.abc import Iterator
 
 from tests.architecture.trees import trees
 
-PICKLES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle")
+PICKLES = (
+    *("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle"),
+    "submitit",
+)
 CALLS = {  # calls by kind: one name is the last part of a dotted name, two are its last parts
     "torch.load": "torch.load",
     "yaml.load": "yaml.load yaml.load_all yaml.unsafe_load yaml.full_load",
@@ -39,6 +42,7 @@ REASONS = {
     ("suite/papers/common/mutations.py", "evaluated text"): "source of the suite, changed as a committed file says",
     ("suite/data/graphs/safe_pickle.py", "a pickle"): "reads numbers from published pickles without executing code",
     ("suite/papers/common/claims.py", "yaml.load"): "libyaml's safe loader, ten times as fast",
+    ("suite/runner/slurm.py", "a pickle"): "a job reads a function's name and its arguments in the folder of its sweep",
     ("suite/comm/p2p/mpi.py", "a pickled message"): "host names and a port, exchanged by ranks before training",
     ("suite/comm/collective/process_group.py", "a pickled message"): "order of ranks, exchanged by the ranks of a run",
 }

@@ -27,6 +27,7 @@ def blocked(tmp_path: Path) -> Path:
 
 COMMANDS = {  # command line, and the first function of its work
     f"run {CHECKED} reports={{}}": "suite.runner.executors.in_process.run_in_process",
+    f"run {CHECKED} launch=slurm reports={{}}": "suite.runner.slurm._submit",
     f"sweep {CHECKED} seed=1,2 reports={{}}": "suite.runner.isolated.run_line",
     "reproduce scale=smoke reports={}": "suite.runner.interleave.measure",
     "profile-split model=vgg_narrow data=digits reports={}": "suite.engine.profile.profile_layers",

@@ -1,1 +1,0 @@
-"""Slurm job arrays for sweeps, with a record for every run."""
