@@ -21,10 +21,8 @@ TimedLoss = tuple[float, float | None]  # seconds and loss of a batch
 
 def with_run_folder(config: RunConfig, key: str) -> RunConfig:
     """The configuration of a run's ranks, with the checkpoint folder of this run."""
-    if config.checkpoint.folder is None:
-        return config
-    folder = Path(config.checkpoint.folder).absolute() / key
-    return config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"folder": str(folder)})})
+    folder = config.checkpoint.folder
+    return config if folder is None else config.changed({"checkpoint.folder": str(Path(folder).absolute() / key)})
 
 
 def retire_checkpoints(config: RunConfig) -> None:
