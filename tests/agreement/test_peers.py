@@ -258,22 +258,6 @@ def test_deepspeed_that_is_not_here_is_missing(monkeypatch: pytest.MonkeyPatch) 
     assert "pip install deepspeed" in probed.reason
 
 
-def test_a_lock_that_a_killed_build_left_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    needs("deepspeed")
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr("shutil.which", lambda tool: f"/bin/{tool}")
-    with_memory = config_of(["system=deepspeed_3d", "system.shm_comm=true"])
-    lock = tmp_path / "deepspeed_shm_comm" / "lock"
-    assert DeepSpeed3D.probe(with_memory) == Ready()
-    lock.parent.mkdir()
-    with lock.open("w"):
-        assert DeepSpeed3D.probe(with_memory) == Ready(), "another rank is building"
-    probed = DeepSpeed3D.probe(with_memory)
-    assert isinstance(probed, Missing)
-    assert f"rm {lock}" in probed.reason
-    assert DeepSpeed3D.probe(config_of(["system=deepspeed_3d"])) == Ready(), "nothing is built then"
-
-
 def test_shared_memory_wants_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     needs("deepspeed")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
