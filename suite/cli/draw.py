@@ -3,7 +3,6 @@
 suite draw system=gpipe grid.inter=4 draw.microbatches=4
 suite draw system=axonn grid.inter=3 draw.microbatches=5 schedule.prefer=forward
 suite draw system=pipeoptim grid.inter=4
-suite draw system=sparsity_aware_metis graph=amazon_like grid.data=4 draw.plan=plan.npz
 suite draw schedule=zbv grid.inter=4 draw.csv=zbv.csv       # writes the schedule as a file of PyTorch
 suite draw zbv.csv                                          # draws such a file
 
@@ -13,9 +12,6 @@ not change the drawing is refused.
 For a pipeline that does not drain, a table below the grid lists the weight version that each pass reads. `2+3` means
 version 2 with 3 predicted updates. An asynchronous system has a second table, with the quantities of PipeOptim's Table
 II for this number of stages.
-
-For a system that trains a whole graph, the command draws the exchange plan: the rows that each process needs from the
-others. `draw.plan=FILE` reads the plan from FILE if the file exists, and otherwise writes it there.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suite.cli import Arguments, Command
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file
 from suite.core.keys import in_config_keys
@@ -39,9 +35,7 @@ from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers, staleness, steps_ahead
 
 if TYPE_CHECKING:
-    from suite.config.checks import Drawing
     from suite.config.run import RunConfig
-    from suite.gnn.plan import Placement
 
 # keys that a drawing reads; a name stands for all keys below it
 ALWAYS = ("launch.python_path", "system._target_", "system.name")
@@ -50,10 +44,6 @@ PIPELINE = (
     *("system.requires_full_pipeline", "system.schedule", "system.supports_streaming", "system.tensor"),
     *("system.microbatches", "draw.microbatches", "draw.forward", "draw.backward", "draw.weight", "draw.csv"),
     "draw.csv_format",
-)
-WHOLE_GRAPH = (
-    *("grid", "graph", "partitioner", "exchange.replication", "exchange.assignment", "seed", "reports"),
-    *("draw.width", "draw.plan"),
 )
 DEEPEST = 32  # most stages of a Table II; its computation takes time cubic in the stages, seconds for 32
 TABLE_2 = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
@@ -68,12 +58,11 @@ def draw(overrides: Sequence[str]) -> str:
     from suite.runner.executors.check_executor import check_ticks
 
     data = composed(overrides)
-    config, drawing = checks.checked_run(data), checks.checked(checks.Drawing, data)
+    config, plan = checks.checked_run(data), checks.checked(checks.Drawing, data).draw
     name, grid, every = config.system.name, config.grid.build(), config.update_interval
     if config.system.graphs:
-        check_read(overrides, name, (*ALWAYS, *WHOLE_GRAPH))
-        return graph(config, drawing, given=overrides)
-    plan = drawing.draw
+        legal = f"suite run system={name} executor=volumes"
+        raise Unsupported("system", name, rule="a system with a schedule of passes", legal=legal)
     microbatches = config.system.microbatches or plan.microbatches
     if plan.microbatches != microbatches:
         what = f"draw.microbatches={plan.microbatches} of system={name}"
@@ -127,46 +116,6 @@ def check_read(overrides: Sequence[str], name: str, read: Sequence[str]) -> None
             keys = sorted({one for one in read if not one.startswith("system.")})
             rule = f"a key that a drawing of system={name} depends on"
             raise InvalidRequest(override, rule=rule, legal=f"system, {', '.join(keys)}")
-
-
-def graph(config: RunConfig, drawing: Drawing, given: Sequence[str] = ()) -> str:
-    """The exchange plan of a full-graph system's forward product: the needed rows as a picture, and the volumes.
-
-    Raises InvalidRequest if a plan from a file has another placement of processes than the overrides request.
-    """
-    from suite.gnn import partition_data
-    from suite.gnn.draw import chart as chart_of
-    from suite.gnn.draw import tables
-    from suite.gnn.plan import ExchangePlan
-    from suite.gnn.rank_shard import build_plans
-
-    groups = {"graph": drawing.graph, "partitioner": drawing.partitioner, "exchange": drawing.exchange}
-    config = config.model_copy(update=groups)
-    file = Path(drawing.draw.plan) if drawing.draw.plan else None
-    origin = ""
-    if file is not None and file.exists():
-        plan, origin = ExchangePlan.load(file), f"plan read from {file}, whose graph and parts are drawn\n\n"
-        placed = any(override.lstrip("+").startswith(("grid", "exchange")) for override in given)
-        if placed and (requested := partition_data.placement_of(config)) != plan.placement:
-            raise InvalidRequest(
-                f"draw.plan={file} is a plan for {placement(plan.placement)}, requested is {placement(requested)}",
-                rule="a plan from a file is drawn for its own processes",
-                legal="the same processes, or another file",
-            )
-    else:
-        if file is not None:
-            check_file(file, "draw.plan")
-        partition_data.validate_run(config)
-        _, matrix = partition_data.graph_of(config)
-        place = partition_data.placement_of(config)
-        plan, _ = build_plans(matrix, partition_data.partition_of(config, place.parts).parts, place)
-        if file is not None:
-            plan.save(file)
-    return f"{origin}{chart_of(plan, drawing.draw.width)}\n\n{tables(plan)}"
-
-
-def placement(of: Placement) -> str:
-    return f"{of.processes} processes, replication {of.replication}, {of.assignment} assignment"
 
 
 def account(policy: WeightPolicy, timeline: Timeline, interval: FlushInterval) -> list[Ledger]:
@@ -227,7 +176,7 @@ def command(arguments: Arguments) -> int:
 
 COMMAND = Command(
     "draw",
-    "Draw a schedule or a schedule file as a text grid, or the plan of a full-graph system.",
+    "Draw a schedule or a schedule file as a text grid.",
     command,
     "system=axonn grid.inter=3 draw.microbatches=5",
     keys={
@@ -237,11 +186,9 @@ COMMAND = Command(
         "draw.weight": "N         ticks of its weight gradient, where the schedule splits it (default: 1)",
         "draw.csv": "FILE         schedule file of PyTorch to write (default: none)",
         "draw.csv_format": "FORM  compute_only (default) or compute_comms, with messages",
-        "draw.width": "N          characters of a graph's columns (default: 64)",
-        "draw.plan": "FILE        plan of a graph: read if it is there, else written (default: none)",
     },
     config=True,
-    reads=("system", *PIPELINE[:3], "weights", *WHOLE_GRAPH[1:-2]),
+    reads=("system", *PIPELINE[:3], "weights"),
     file=".csv",
 )
 main = COMMAND.main

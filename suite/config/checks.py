@@ -11,7 +11,6 @@ from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
 from suite.config.commands import Draw
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
-from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.plugins import Plugin
 from suite.config.refusals import validated
 from suite.config.run import RunConfig
@@ -67,9 +66,6 @@ class Drawing(Settings):
     """Keys of a drawing, in addition to the keys of a run."""
 
     draw: Draw
-    graph: GraphConfig
-    partitioner: PartitionerConfig
-    exchange: ExchangeConfig
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,3 @@ class Draw(Settings):
     """File to write the schedule to, in the CSV format of torch.distributed.pipelining; null: none."""
     csv_format: Annotated[Literal["compute_only", "compute_comms"], Field(examples=["compute_only"])] = "compute_only"
     """compute_only: passes alone; compute_comms: with messages, gathering and reduction."""
-    width: Annotated[int, Field(ge=1, le=10_000, examples=[64])] = 64
-    """Characters of a graph's columns."""
-    plan: Annotated[Name | None, Field(examples=[None])] = None
-    """File of a graph's plan: read if it exists, else written; null: none."""

@@ -8,23 +8,18 @@ indices swapped.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import DamagedRecord, InvalidRequest, UnknownName, Unsupported
-from suite.core.files import write_atomically
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 
 IntArray = Any  # numpy array of int64
 ASSIGNMENTS = ("paper", "interleaved")
 FORMS = ("fused", "staged")
-FORMAT = 1  # version of the file format of a plan
 
 
 def validate_form(
@@ -289,39 +284,3 @@ class ExchangePlan:
     @cached_property
     def volumes(self) -> Volumes:
         return count_volumes(self.matrix, self.parts, self.placement.parts, self.placement)
-
-    def save(self, path: Path) -> None:
-        """Write one npz file of plain arrays under exactly this name."""
-        packed = io.BytesIO()
-        np.savez(
-            packed,
-            format=np.int64(FORMAT),
-            data=self.matrix.data,
-            indices=self.matrix.indices,
-            indptr=self.matrix.indptr,
-            offsets=self.offsets,
-            order=self.order,
-            replication=np.int64(self.placement.replication),
-            assignment=np.frombuffer(self.placement.assignment.encode(), np.uint8),
-        )
-        write_atomically(path, packed.getvalue())
-
-    @classmethod
-    def load(cls, path: Path) -> ExchangePlan:
-        """Raises DamagedRecord for a file that holds no plan of this format."""
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                if int(archive["format"]) != FORMAT:
-                    raise DamagedRecord(
-                        f"{path.name} holds a plan of format {int(archive['format'])}; this suite reads format {FORMAT}"
-                    )
-                offsets, order = archive["offsets"], archive["order"]
-                placement = Placement(
-                    len(offsets) - 1, int(archive["replication"]), archive["assignment"].tobytes().decode()
-                )
-                matrix = csr_array(
-                    (archive["data"], archive["indices"], archive["indptr"]), shape=(len(order), len(order))
-                )
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise DamagedRecord(f"{path.name} holds no exchange plan: {error}") from error
-        return cls(matrix, offsets, order, placement)

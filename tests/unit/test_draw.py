@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from suite.cli.draw import ALWAYS, PIPELINE, WHOLE_GRAPH, check_read, draw
+from suite.cli.draw import ALWAYS, PIPELINE, check_read, draw
 from suite.config.compose import composed, groups
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.runner.keys_read import BOOKKEEPING, below, overlaps
@@ -39,7 +39,7 @@ REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
     (["system=naive", "draw.microbatches=3"], "draw.microbatches", "3"),
     (["system=axonn", "grid.tensor=2"], "grid.tensor", 2),
     (["system=gpipe", "weights=stash"], "update_interval", None),
-    (["system=cagnet", "grid.inter=2"], "grid.inter", "2"),
+    (["system=cagnet", "grid.data=2"], "system", "cagnet"),
     (["system=pipedream", "grid.inter=2", "schedule=zbv"], "weights", "Stash"),
     (["system=pipeoptim", "update_interval=often"], "update_interval", "often"),
     (["draw.forward=0"], "draw.forward", 0),
@@ -132,15 +132,10 @@ DRAWINGS: list[tuple[list[str], Sequence[str], list[str]]] = [  # a drawing, the
         (*FLUSH, "weights"),
         ["weights.s=authors", "weights=stash", "system.name=mine"],
     ),
-    (
-        ["system=sparsity_aware", "graph=rmat", "graph.source.vertices=64", "grid.data=4"],
-        (*ALWAYS, *WHOLE_GRAPH),
-        ["grid.data=2", "graph.source.vertices=128", "partitioner=gvb", "exchange.replication=2", "draw.width=16"],
-    ),
 ]
 
 
-@pytest.mark.parametrize(("base", "read", "changes"), DRAWINGS, ids=["flush", "ticks", "split", "stream", "graph"])
+@pytest.mark.parametrize(("base", "read", "changes"), DRAWINGS, ids=["flush", "ticks", "split", "stream"])
 def test_every_key_changes_a_drawing_or_is_refused(
     base: list[str], read: Sequence[str], changes: list[str], tmp_path: Path
 ) -> None:

@@ -34,7 +34,6 @@ COMMANDS = {  # command line, and the first function of its work
     "nightly reports={}": "suite.regression.nightly.run.run",
     "export-mask checkpoint {}": "suite.engine.checkpoint.restore.load_mask",
     "compare a b --json {}": "suite.regression.record_sets.read",
-    "draw system=sparsity_aware grid.data=2 draw.plan={}/p": "suite.gnn.partition_data.graph_of",
     "artifact reports={}": "suite.artifact.build.make",
     "league reports={}": "suite.papers.public.write_league.score_cells",
     "report reports={}": "suite.report.page.page.write_report",

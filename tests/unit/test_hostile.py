@@ -21,7 +21,6 @@ from suite.core.errors import InvalidRequest, SuiteError
 from suite.engine.checkpoint.save import STATE
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from suite.gnn.plan import ExchangePlan
 from suite.gnn.rank_shard import RankShard
 from suite.pruning.mask import load as load_ticket
 from suite.runner.runs import expand
@@ -34,7 +33,6 @@ from tests.support.refusals import refused
 
 READERS: dict[str, Callable[[Path], object]] = {
     "ticket": load_ticket,
-    "plan": ExchangePlan.load,
     "holding": RankShard.load,
     "profile": Profile.read,
     "trace": lambda path: recorded(trace=str(path)),
