@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from suite.config.base import Count, Name, Settings, name_like, rule_error
 from suite.config.refusals import validated
+from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
 from suite.core.resources import conf_folder
 
@@ -96,12 +97,7 @@ class NightlySettings(Settings):
 
 def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
     """The settings of `file` with overrides `KEY=VALUE`. Raises InvalidRequest for a key or value that is not legal."""
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequest(f"{file}: {' '.join(str(error).split())}", rule="a YAML mapping") from error
-    if not isinstance(data, dict):
-        raise InvalidRequest(f"{file} holds {type(data).__name__}", rule="a YAML mapping")
+    data = read_typed(dict[str, Any], file)
     for override in overrides:
         key, sign, value = override.partition("=")
         if not sign:

@@ -44,20 +44,22 @@ def memory_metrics(memory: Mapping[str, Sequence[int]], host: Mapping[str, int])
     """
     states = [memory[kind] for kind in STATES if kind in memory]
     peaks = list(map(sum, zip(*memory.values(), strict=True)))
-    metrics = {
-        "peak_memory": Metric("B", "lower", (float(max(peaks)),)),
-        "model_states": Metric("B", "lower", (float(max(map(sum, zip(*states, strict=True)), default=0)),)),
-    }
+    metrics = {"peak_memory": max(peaks), "model_states": max(map(sum, zip(*states, strict=True)), default=0)}
     if len(peaks) > 1:
-        metrics["total_memory"] = Metric("B", "lower", (float(sum(peaks)),))
-    host_states = {"host_states": Metric("B", "lower", (float(sum(host.values())),))} if any(host.values()) else {}
-    return metrics | host_states
+        metrics["total_memory"] = sum(peaks)
+    if any(host.values()):
+        metrics["host_states"] = sum(host.values())
+    return _bytes(metrics)
+
+
+def _bytes(sizes: Mapping[str, int]) -> dict[str, Metric]:
+    return {name: Metric("B", "lower", (float(size),)) for name, size in sizes.items()}
 
 
 def allocator_metrics(ranks: Sequence[Mapping[str, int]]) -> dict[str, Metric]:
     """Peak bytes of the fullest GPU by its allocator: allocated_memory and reserved_memory; none on a CPU."""
     kinds = ranks[0] if ranks else {}
-    return {f"{kind}_memory": Metric("B", "lower", (float(max(peaks[kind] for peaks in ranks)),)) for kind in kinds}
+    return _bytes({f"{kind}_memory": max(peaks[kind] for peaks in ranks) for kind in kinds})
 
 
 def score_metrics(series: Mapping[str, Sequence[float]]) -> dict[str, Metric]:
@@ -108,16 +110,10 @@ def phase_metrics(batches: Sequence[tuple[float, Sequence[Update | None]]]) -> d
     Args:
         batches: Seconds of each batch, and the update of each rank. Batches without spans on a rank are left out.
     """
-    pipelines, updates = [], []
-    for seconds, ranks in batches:
-        present = [rank for rank in ranks if rank is not None]
-        if len(present) == len(ranks):
-            _, update_seconds = max(present)
-            updates.append(update_seconds)
-            pipelines.append(seconds - update_seconds)
-    if not updates:
+    complete = [(seconds, max(each for each in ranks if each)[1]) for seconds, ranks in batches if all(ranks)]
+    if not complete:
         return {}
     return {
-        "pipeline_time": Metric("s", "lower", tuple(pipelines)),
-        "update_time": Metric("s", "lower", tuple(updates)),
+        "pipeline_time": Metric("s", "lower", tuple(seconds - update for seconds, update in complete)),
+        "update_time": Metric("s", "lower", tuple(update for _, update in complete)),
     }
