@@ -311,9 +311,8 @@ class MegatronLM(System):
             forward_step_func=forward, data_iterator=rows, model=[self.model], forward_only=forward_only, **self.passes
         )
         mean_loss = float(torch.stack([one["loss"] for one in outputs]).double().mean()) if outputs else 0.0
-        return self.world.all_reduce_scalar(
-            mean_loss / (self.plan.grid.data * self.plan.grid.tensor), "sum", lambda: None
-        )
+        share = mean_loss / (self.plan.grid.data * self.plan.grid.tensor)
+        return self.world.all_reduce_numbers([share], "sum", lambda: None)[0]
 
     @torch.no_grad()
     def _fill(self, model: nn.Module, vocabulary: int) -> dict[int, torch.Tensor]:

@@ -106,7 +106,7 @@ class TorchPipelining(System):
             self.trained,
             fused=settings.fused or None,
             uncounted=() if place.first else self.tied,
-            sum_over_ranks=lambda squares: world.all_reduce_scalar(squares, "sum", lambda: None) / grid.data,
+            sum_over_ranks=lambda squares: world.all_reduce_numbers([squares], "sum", lambda: None)[0] / grid.data,
         )
         self.ddp = settings.data_parallel == "ddp" and grid.data > 1
         if self.ddp:
@@ -162,7 +162,7 @@ class TorchPipelining(System):
         keywords = {"target": targets.to(self.world.device), "losses": losses} if self.place.last else {}
         step(*arguments, **keywords, return_outputs=False)
         mean_loss = float(torch.stack(losses).detach().double().mean()) / self.plan.grid.data if losses else 0.0
-        return self.world.all_reduce_scalar(mean_loss / self.factor, "sum", lambda: None)
+        return self.world.all_reduce_numbers([mean_loss / self.factor], "sum", lambda: None)[0]
 
     @property
     def factor(self) -> float:

@@ -246,9 +246,9 @@ class Transport(Protocol):
     def progress(self) -> None:
         """Advance pending messages. A rank that waits for anything else calls it repeatedly."""
 
-    def complete(self, handle: Handle, timeout: float | None) -> bool:
-        """Where ranks take turns: let the others run until `handle` is done. False where a limited wait cannot end."""
-        return handle.done()  # ranks that are processes run anyway
+    def complete(self, handle: Handle) -> None:
+        """Where ranks take turns: let the others run until `handle` is done."""
+        handle.wait()
 
     def close(self) -> None:
         """Wait for all sends to complete and cancel posted receives."""
@@ -323,11 +323,11 @@ class World(Protocol):
     def group(self, ranks: Sequence[int]) -> Group:
         """The group of these ranks. Collective: every rank of the world creates the same groups in the same order."""
 
-    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        """Sum or maximum of one number per rank; the result is the same on every rank.
+    def all_reduce_numbers(self, numbers: Sequence[float], op: str, progress: Callable[[], None]) -> list[float]:
+        """Sums or maxima of a few numbers per rank; the results are the same on every rank.
 
         Args:
-            value: Number of this rank; not NaN.
+            numbers: Numbers of this rank; none is NaN.
             op: `sum` or `max`.
             progress: Called repeatedly while this rank waits.
         """

@@ -7,8 +7,8 @@ code draws the same random numbers on all ranks. A batch is freed after its last
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import accumulate, chain, islice
 from typing import Any
 
 import torch
@@ -16,11 +16,11 @@ import torch
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.batch_slicing import BatchSlicer
-from suite.engine.batch_source import END, BatchSource
 from suite.engine.prefetch import map_tensors
 from suite.engine.structure import Targets
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]]
+_END: Any = object()  # compared by identity, because == of arrays has no single truth value
 _LENGTH_RULE = "a loader has as many batches as its length"
 
 
@@ -42,28 +42,24 @@ class BatchStream:
 
     def __init__(
         self,
-        batches: BatchSource | Sequence[Batch],
+        batches: Iterable[Batch],
         slicer: BatchSlicer,
         first: int,
         on_read: Callable[[int, Batch], None] | None = None,
     ) -> None:
         self.slicer, self.first, self.on_read = slicer, first, on_read
-        self.loader: BatchSource | None = None
         self.head: Sequence[Batch]
-        if not isinstance(batches, BatchSource):
-            self.head = batches
-        elif batches.batches is not None:
-            self.head = batches.batches
-        elif not batches.length:
-            self.head = list(_remaining_batches(batches))
+        if isinstance(batches, list | tuple):
+            self.head, tail, repeats = batches, iter(()), 1
         else:
-            self.loader, self.head = batches, [map_tensors(batches.next(), torch.clone)]
-        tail: Iterator[Any] = iter(()) if self.loader is None else _remaining_batches(self.loader)
+            length = _length(batches)
+            # copies, as a loader may use its tensors again while their microbatches are in flight
+            tail = (map_tensors(batch, torch.clone) for batch in batches)
+            self.head, repeats = list(islice(tail, 1 if length else None)), length or 1
+            if length and not self.head:
+                raise _too_few(0, length)
         self.iterator: Iterator[Any] = chain(self.head, tail)
-        if self.loader is not None and self.head[0] is END:
-            raise _too_few(0, self.loader.length)
-        counts = [slicer.count(slicer.split(batch)[0]) for batch in self.head]
-        self.counts = counts if self.loader is None else counts * (self.loader.length or 0)
+        self.counts = [slicer.count(slicer.split(batch)[0]) for batch in self.head] * repeats
         self.ends = list(accumulate(self.counts))
         self.open_batches: dict[int, tuple[Value, Targets]] = {}
         self.remaining = list(self.counts)
@@ -108,7 +104,7 @@ class BatchStream:
 
     def finish(self) -> None:
         """Raises InvalidRequest for a loader that has more batches than its length."""
-        if self.loader is not None and self.loader.next() is not END:
+        if next(self.iterator, _END) is not _END:
             length = len(self.ends)
             raise InvalidRequest(f"more than {length} batches of a loader of length {length}", rule=_LENGTH_RULE)
 
@@ -118,8 +114,8 @@ class BatchStream:
         return self.open_batches[batch], index - self.first - (self.ends[batch] - self.counts[batch])
 
     def _read(self, position: int) -> None:
-        batch = next(self.iterator, END)
-        if batch is END:
+        batch = next(self.iterator, _END)
+        if batch is _END:
             raise _too_few(position, len(self.ends))
         tensors = self.slicer.split(batch)
         if position and (count := self.slicer.count(tensors[0])) != self.counts[position]:
@@ -133,11 +129,14 @@ class BatchStream:
             self.on_read(position, batch)
 
 
-def _remaining_batches(source: BatchSource) -> Iterator[Any]:
-    """Copies of the batches, as a loader may use its tensors again while their microbatches are in flight."""
-    # compared by identity, because == of arrays has no single truth value
-    while (batch := source.next()) is not END:
-        yield map_tensors(batch, torch.clone)
+def _length(batches: Iterable[Batch]) -> int | None:
+    """The length; None without one. A loader of a data set without a length raises TypeError."""
+    if not isinstance(batches, Sized):
+        return None
+    try:
+        return len(batches)
+    except TypeError:
+        return None
 
 
 def _too_few(batches: int, length: int | None) -> InvalidRequest:

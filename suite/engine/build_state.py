@@ -19,10 +19,8 @@ from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine import asynchronous
-from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
-from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.engine_config import EngineConfig, makes_optimizer
 from suite.engine.layers import broadcast_weights, make_modules
 from suite.engine.losses import LossCheck, as_counted
@@ -33,6 +31,7 @@ from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half, device_of
 from suite.engine.pruning_step import prune_if_due
+from suite.engine.rank_consistency import RankConsistencyCheck
 from suite.engine.split_backward import check_splittable
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
@@ -64,9 +63,6 @@ def build_train_state(config: EngineConfig) -> TrainState:
     rule = _update_rule(config, policy, settings, modules, whole)
     asynchronous.check(config, policy, rule, tied=bool(settings.ties))
     _check_groups(rule, comm)
-    agreement = BatchAgreement(
-        world, comm.transport, settings.grid.size, off=not config.compare_batches, shards=_shards(config)
-    )
     ties = _ties(settings, comm, modules)
     broadcast_weights(modules.values(), comm.data_parallel_group, comm.transport)
     broadcast_ties(ties, comm.transport)
@@ -107,7 +103,6 @@ def build_train_state(config: EngineConfig) -> TrainState:
     state = TrainState(
         settings=settings,
         comm=comm,
-        agreement=agreement,
         clock=clock,
         schedule=CheckedSchedule(
             config.chosen_schedule, place, config.update_interval, any_order=comm.transport.any_order
@@ -141,7 +136,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
             ties=trained_ties,
             most_ends=_most_ends(settings, comm, trained_ties),
             transport=comm.transport,
-            world=world if settings.grid.size > 1 else None,
+            reduce_number=comm.guard.reduce,
             counts_in_norm=place.replica == 0,
             buckets_per_reduction=config.buckets_per_reduction,
             clip_norm=config.clip_norm,
@@ -305,7 +300,9 @@ def _communicators(settings: RunSettings, world: World) -> Communicators:
         transport=transport,
         data_parallel_group=data_parallel_groups[place.rank],
         tie_groups=tie_groups[place.replica],
-        guard=CollectiveGuard(world, grid.size, place.replica, transport.progress),
+        guard=RankConsistencyCheck(
+            world, transport, place.replica, _shards(settings.config), off=not settings.config.compare_batches
+        ),
     )
 
 

@@ -8,8 +8,8 @@ one process (engine.thread_ranks). A batch is (inputs, targets), each a tensor, 
 samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
 replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
 
-The engine raises InvalidRequest for batches that differ between ranks (engine.batch_agreement). User code keeps its own
-random state (engine.random_state)."""
+The engine raises InvalidRequest for batches that differ between ranks (engine.rank_consistency). User code keeps its
+own random state (engine.random_state)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from suite.core.op import Op
 from suite.core.protocols import Read
 from suite.core.values import Json
 from suite.engine import asynchronous, gather, optimizer_states
-from suite.engine.batch_source import END, BatchSource
 from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
 from suite.engine.checkpoint import files, model_files, restore, save
@@ -117,17 +116,20 @@ class Engine:
 
     def _steps(self, batches: Iterable[Batch], *, single: bool = False) -> Iterator[float]:
         """The losses of `train`."""
-        source, state, agreement = self.batch_source(batches, single=single), self.state, self.state.agreement
+        state, guard = self.state, self.state.comm.guard
+        batches = batches if single else self.prefetched(batches)
         if state.settings.streams:
-            stream = agreement.begin_stream(source, state.slicer, state.microbatches)
+            stream = BatchStream(batches, state.slicer, state.microbatches, guard.read)
+            guard.begin("training", counts=stream.counts)
+            guard.reduce(0.0)  # the first losses come late
             if stream.microbatches:
                 asynchronous.check_stream(stream.microbatches, self.grid.inter, drained=state.drained)
-                yield from StepRunner(state, stream).run()
+                yield from StepRunner(state, stream.begin()).run()
             return
-        while (batch := agreement.next(source, "training")) is not END:
+        for batch in batches:
             check_open("train()", closed=self.closed)
-            with agreement.finishing():
-                yield from StepRunner(state, self._stream_of(batch)).run()
+            guard.begin("training", batch)
+            yield from StepRunner(state, self._stream_of(batch)).run()
 
     def gradients(self, batch: Batch) -> list[torch.Tensor]:
         """Reduced gradients of this rank's weights for `batch`, without the loss scale.
@@ -141,7 +143,7 @@ class Engine:
             return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
         state = self.state
         asynchronous.check_drains(state.settings.config.update_interval, "gradients")
-        state.agreement.compare_single(batch, "gradients")
+        state.comm.guard.begin("gradients", batch)
         runner = StepRunner(state, self._stream_of(batch), apply_update=False)
         list(runner.run())
         states = state.model_states
@@ -161,12 +163,12 @@ class Engine:
         check_batches(batches)
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
-        return run_evaluation(self.state, self.batch_source(batches))
+        return run_evaluation(self.state, self.prefetched(batches))
 
     @on_every_rank
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """Train only the entries `indices` of weights from now on: see engine.pruning_step.prune."""
-        with self.state.agreement.call("pruning"):
+        with self.state.comm.guard.call("pruning"):
             prune(self.state, indices)
 
     @on_every_rank
@@ -185,7 +187,7 @@ class Engine:
             with MemoryTracker() as tracker:
                 state.memory_tracker = tracker
                 # a message received before the count begins would be missing: no rank sends before all ranks count
-                state.comm.world.all_reduce_scalar(0.0, "sum", state.comm.transport.progress)
+                state.comm.guard.reduce(0.0)
                 *_, loss = self.train([batch] * repeats)
         finally:
             state.loss_check, state.memory_tracker = check, None
@@ -199,49 +201,49 @@ class Engine:
     @on_every_rank
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the whole model on rank 0, by the names of plain PyTorch; empty on other ranks."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             return gather.state_dict(self.state)
 
     @on_every_rank
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Continue from the weights and buffers of a plain model. Moments and counters stay."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             gather.load_state_dict(self.state, weights)
 
     @on_every_rank
     def optimizer_state_dict(self) -> OptimizerStateDict:
         """The state dict that the optimizer of a plain script has, on rank 0 (engine.optimizer_states)."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             return optimizer_states.optimizer_state_dict(self.state)
 
     @on_every_rank
     def load_optimizer_state_dict(self, saved: OptimizerStateDict) -> None:
         """Continue from the state dict of the optimizer of a plain script."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             optimizer_states.load_optimizer_state_dict(self.state, saved)
 
     @on_every_rank
     def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
         """Write the weights of the whole model in the safetensors format: see engine.checkpoint.model_files."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             return model_files.save_model(self.state, Path(folder), sharded=sharded)
 
     @on_every_rank
     def load_model(self, path: str | Path) -> None:
         """Load weights that save_model, torch.save or Hugging Face has written: see engine.checkpoint.model_files."""
-        with self.state.agreement.call("weights"):
+        with self.state.comm.guard.call("weights"):
             model_files.load_model(self.state, Path(path))
 
     @on_every_rank
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """Write the checkpoint `folder`/step-000042 (42 updates): see engine.checkpoint.save."""
-        with self.state.agreement.call("saving"):
+        with self.state.comm.guard.call("saving"):
             return save.save(self.state, files.folder_of(folder), keep=keep, extra=extra)
 
     @on_every_rank
     def load(self, path: str | Path) -> restore.Loaded:
         """Resume from a checkpoint, or from the newest complete one of a folder: see engine.checkpoint.restore."""
-        with self.state.agreement.call("loading"):
+        with self.state.comm.guard.call("loading"):
             return restore.load(self.state, files.folder_of(path))
 
     def __enter__(self) -> Self:
@@ -262,14 +264,12 @@ class Engine:
             self.ranks.close()
             return
         self.state.copies.return_weights(self.state.model_states)
-        self.state.agreement.close()
+        self.state.comm.guard.close()
         self.state.comm.transport.close()
 
-    def batch_source(self, batches: Iterable[Batch], *, single: bool = False) -> BatchSource:
-        """Source of the user's batches."""
-        if self.state.settings.config.prefetch and not single:
-            batches = Prefetched(batches, self.state.comm.world.device)
-        return BatchSource(batches, single=single)
+    def prefetched(self, batches: Iterable[Batch]) -> Iterable[Batch]:
+        """The user's batches; with `prefetch` they are read one ahead."""
+        return Prefetched(batches, self.state.comm.world.device) if self.state.settings.config.prefetch else batches
 
     def _stream_of(self, batch: Batch) -> BatchStream:
         return BatchStream([batch], self.state.slicer, self.state.microbatches)

@@ -90,8 +90,8 @@ class EngineConfig:
         scores: As `loss`, but for means over a microbatch, one for each of `score_names`.
         check_loss: Batches between two checks that the losses of microbatches make up the loss of their rows, one more
             call of the loss; 0 for none.
-        compare_batches: Whether ranks compare their calls and batches, in a small reduction per batch. False suits
-            ranks that all draw their batches from one seed.
+        compare_batches: Whether ranks compare their calls and batches, by numbers that travel with losses
+            (engine.rank_consistency).
         shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
             DistributedSampler gives it. All parts have the same size.
         prefetch: Whether the next batch is read, and copied to the device, while one is trained on.

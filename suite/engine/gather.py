@@ -20,7 +20,6 @@ from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Handle, Value
-from suite.engine.batch_source import BatchSource
 from suite.engine.states.compress import mask
 from suite.engine.step_runner import run_on_rank
 from suite.engine.train_state import TrainState
@@ -68,7 +67,7 @@ def state_dict(state: TrainState) -> Tensors:
 
 def collect(state: TrainState, root: int, tensors: Mapping[str, torch.Tensor] | None) -> Tensors:
     """The tensors that rank `root` passes, on the host of rank 0. Other ranks receive nothing."""
-    group, rank = state.agreement.group, state.settings.rank
+    group, rank = state.comm.guard.group, state.settings.rank
     if rank == root == 0:
         return _on_host(tensors or {})
     if rank == root:
@@ -219,9 +218,9 @@ def predict(state: TrainState, inputs: Any) -> Any:
         InvalidRequest: Within a stream, and for outputs without samples in the first dimension.
     """
     state.check_drained("predict()")
-    source = BatchSource([(inputs, ())], single=True)
-    tensors, _ = state.slicer.split(state.agreement.next(source, "prediction"))
-    state.agreement.settle()
+    state.comm.guard.begin("prediction", (inputs, ()))
+    state.comm.guard.reduce(0.0)  # no loss follows
+    tensors, _ = state.slicer.split((inputs, ()))
     settings, slicer = state.settings, replace(state.slicer, shard=False)
     place, samples = settings.place, tensors[0].shape[0]
     microbatches, most_microbatches = slicer.count_evaluation(tensors)
@@ -243,7 +242,7 @@ def predict(state: TrainState, inputs: Any) -> Any:
         run_to_end(run_on_rank(state, program, execute, 0))
     state.evaluated += most_microbatches
     chunks = _of_all_replicas(state, outputs)
-    state.agreement.calls.end()
+    state.comm.guard.calls.end()
     values = tuple(torch.cat(parts) for parts in zip(*(chunks[number] for number in sorted(chunks)), strict=True))
     if settings.parts.output is not None:
         return settings.parts.output.restore(iter(values))
@@ -261,7 +260,7 @@ def _check_rows(output: Value, rows: int) -> None:
 
 def _of_all_replicas(state: TrainState, outputs: Mapping[int, Value]) -> dict[int, Value]:
     """Outputs of all chunks of the batch, which the last stages of the replicas hold, on the host."""
-    settings, group = state.settings, state.agreement.group
+    settings, group = state.settings, state.comm.guard.group
     if group is None:
         return {number: tuple(tensor.cpu() for tensor in value) for number, value in outputs.items()}
     chunks: dict[int, Value] = {}

@@ -8,19 +8,18 @@ of those batches, and yields the losses when the reduction is complete.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
 from suite.comm.p2p.polling import complete
-from suite.core.errors import InvalidRequest, RankError, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
 from suite.engine.asynchronous import NO_COMMON_UPDATE
-from suite.engine.batch_source import END, BatchSource
-from suite.engine.batch_stream import BatchStream
+from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.layers import share_buffers
 from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
@@ -39,13 +38,14 @@ class _LossReduction(NamedTuple):
     """A running reduction of the losses of a stream.
 
     Attributes:
-        numbers: Loss sums of `batches` batches, followed by the digests of the batches `compared`.
+        numbers: Loss sums of the batches, up to LOSS_BATCHES, followed by the codes of all ranks.
+        compared: Whether contents of batches are compared.
     """
 
     handle: Handle
     numbers: torch.Tensor
-    batches: int
-    compared: list[int]
+    batches: range
+    compared: bool
 
 
 class StepRunner:
@@ -82,7 +82,7 @@ class StepRunner:
 
     def run(self) -> Iterator[float]:
         """Run every op. Yields the losses of batches as they become known."""
-        state, agreement, streams = self.state, self.state.agreement, self.state.settings.streams
+        state, streams = self.state, self.state.settings.streams
         check_attached(state.model_states)  # a pass must not add to the gradients of another engine
         program = state.schedule.program(self.interval)
         state.trace, state.drained, state.batch_end_times = Trace(), False, []
@@ -101,12 +101,7 @@ class StepRunner:
             except StopIteration as end:
                 state.peak_in_flight = end.value
                 break
-            except RankError:  # a rank whose batches differ may have ended: report the difference instead
-                agreement.poll()
-                raise
-            if op is None:
-                agreement.poll()
-            elif streams:
+            if streams:
                 yield from self._after_streamed_op(op)
         if streams:
             self._finish()
@@ -124,7 +119,6 @@ class StepRunner:
         state, place = self.state, self.state.settings.place
         read = state.versions.run(op)
         if op.kind is Kind.UPDATE:
-            state.agreement.settle()
             if not state.settings.streams:
                 self._check_modules()
                 self.total_weight = _total_weight(state, self.weights)
@@ -255,7 +249,7 @@ class StepRunner:
         """Count the interval: no microbatch is in flight."""
         state, interval = self.state, self.interval
         state.drained = True
-        state.agreement.calls.end()
+        state.comm.guard.calls.end()
         if not state.settings.streams:  # replicas of a stream have no common update
             layers = (stage.layers for stage in state.stages.values())
             share_buffers(layers, state.comm.data_parallel_group, state.comm.transport)
@@ -304,10 +298,12 @@ class StepRunner:
                 self._read_times()
                 yield from losses
             else:
-                agreement = self.state.agreement
-                compared, digests = agreement.stream_digests(batches)
-                numbers = torch.cat([sums, digests.to(sums.device)]).to(self.state.comm.world.device)
-                self.reductions.append(_LossReduction(agreement.reduce(numbers), numbers, len(batches), compared))
+                slots, compared = self.state.comm.guard.stream_slots(batches)
+                rest = torch.tensor([0.0] * (LOSS_BATCHES - len(batches)) + slots, dtype=sums.dtype, device=sums.device)
+                numbers = torch.cat([sums, rest]).to(self.state.comm.world.device)
+                assert self.state.comm.guard.group is not None
+                handle = self.state.comm.guard.group.all_reduce(numbers)
+                self.reductions.append(_LossReduction(handle, numbers, batches, compared))
         yield from self._receive_losses(wait=wait)
         if wait:
             self._raise_fault()
@@ -315,33 +311,35 @@ class StepRunner:
     def _receive_losses(self, *, wait: bool) -> Iterator[float]:
         """Yield the losses of complete reductions; with `wait`, of all."""
         while self.reductions and (wait or self.reductions[0].handle.done()):
-            handle, numbers, count, compared = self.reductions.popleft()
+            handle, numbers, batches, _ = self.reductions.popleft()
             complete(handle, self.state.comm.transport)
-            self.fault = self.fault or self.state.agreement.stream_fault(compared, numbers[count:])
             if self.fault is None:
-                losses = (numbers[:count] / self.loss_scale).tolist()
+                clause = f"one of the batches {batches.start + 1} to {batches.stop}"
+                self.fault = self.state.comm.guard.fault(numbers[LOSS_BATCHES:].tolist(), clause)
+            if self.fault is None:
+                losses = (numbers[: len(batches)] / self.loss_scale).tolist()
                 self._read_times()
                 yield from losses
 
     def _raise_fault(self) -> None:
         if self.fault is not None:
-            self.state.agreement.calls.end()  # the other ranks have all they need to raise too
+            self.state.comm.guard.calls.end()  # the other ranks have all they need to raise too
             raise self.fault
 
 
-def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
-    """Evaluate the batches of `source`. Returns the means by name.
+def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+    """Evaluate `batches`. Returns the means by name.
 
     A batch weighs as much as its samples; for a loss that is a pair, as much as its count. Raises InvalidRequest for no
     batches, within a stream, and for scores that do not match their names."""
-    settings, agreement, slicer = state.settings, state.agreement, state.slicer
+    settings, guard, slicer = state.settings, state.comm.guard, state.slicer
     place, names = settings.place, ("loss", *settings.config.score_names)
     state.check_drained("an evaluation")
     if state.loss_check is not None:
         state.loss_check.begin()
-    totals, total_weight, total_count, first_batch_size, evaluated = [0.0] * len(names), 0.0, 0.0, 0, 0
-    while (batch := agreement.next(source, "evaluation")) is not END:
-        agreement.settle()
+    totals, total_weight, total_count, first_batch_size = [0.0] * len(names), 0.0, 0.0, 0
+    for evaluated, batch in enumerate(batches):
+        guard.begin("evaluation", batch)
         inputs, targets = slicer.split(batch)
         samples, first = inputs[0].shape[0], state.evaluated
         microbatches, most_microbatches = slicer.count_evaluation(inputs)
@@ -384,8 +382,7 @@ def run_evaluation(state: TrainState, source: BatchSource) -> dict[str, float]:
                 means = [output[number] for output in outputs]
                 totals[number] += weight * _sum_over_last_stages(state, means)
         total_weight += weight
-        evaluated += 1
-        agreement.calls.end()
+        guard.calls.end()
     if not total_weight:
         raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
     divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(
@@ -401,17 +398,13 @@ def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:
 def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> float:
     """The float64 sum of numbers of all last stages, on every rank."""
     local = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-    if state.settings.grid.size == 1:
-        return local
-    return state.comm.world.all_reduce_scalar(local, "sum", state.comm.transport.progress)
+    return state.comm.guard.reduce(local)
 
 
 def _returns_pairs(state: TrainState, found: bool) -> bool:
     """Whether the loss returns pairs (sum, count): the ranks of last stages have found it, and all agree on it once."""
     if state.pairs is None:
-        if state.settings.grid.size > 1:
-            found = state.comm.world.all_reduce_scalar(float(found), "max", state.comm.transport.progress) > 0
-        state.pairs = found
+        state.pairs = state.comm.guard.max(found) > 0
     return state.pairs
 
 
@@ -433,7 +426,7 @@ def _positive(count: float) -> float:
 
 def run_on_rank(
     state: TrainState, program: Program, execute: Execute, bound: int, trace: Trace | None = None
-) -> Generator[Op | None, None, int]:
+) -> Generator[Op, None, int]:
     """Run a program on this rank, as `worker.run_program` does."""
     return run_program(
         program,
@@ -443,6 +436,6 @@ def run_on_rank(
         homes=state.settings.homes,
         bound=bound,
         trace=trace,
-        patience=state.agreement.patience,
+        patience=state.comm.guard.patience,
         clock=state.clock.mark,
     )

@@ -104,7 +104,7 @@ class EngineSystem(System):
             "scores": module.scores,
             "score_names": module.SCORES,
             "check_loss": 0,  # every system averages microbatches, also those of GNMT, whose sentences are padded
-            "compare_batches": False,  # all ranks draw batches from one seed, and the reduction would be timed
+            "compare_batches": False,  # all ranks draw batches from one seed, and hashes would be timed
         }
 
     @classmethod

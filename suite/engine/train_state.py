@@ -21,10 +21,8 @@ from suite.core.op import Place
 from suite.core.protocols import Group, Transport, Value, World
 from suite.core.trace import Trace
 from suite.engine.asynchronous import within_stream
-from suite.engine.batch_agreement import BatchAgreement
 from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
-from suite.engine.collective_guard import CollectiveGuard
 from suite.engine.engine_config import EngineConfig
 from suite.engine.layers import Copies, cast
 from suite.engine.losses import LossCheck
@@ -33,6 +31,7 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.optim.update import Update
 from suite.engine.pruning import Pruning
+from suite.engine.rank_consistency import RankConsistencyCheck
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
@@ -114,14 +113,14 @@ class Communicators:
         transport: Messages to the neighbouring stages.
         data_parallel_group: Replicas of this rank's stages.
         tie_groups: For each tied weight, the ranks of this pipeline that hold ends of it.
-        guard: Error handling of collective calls.
+        guard: Reductions of numbers, which also compare the calls and batches of the ranks.
     """
 
     world: World
     transport: Transport
     data_parallel_group: Group
     tie_groups: Sequence[Group]
-    guard: CollectiveGuard
+    guard: RankConsistencyCheck
 
 
 @dataclass
@@ -129,7 +128,6 @@ class TrainState:
     """Everything that training changes on one rank, with the settings and communicators it needs.
 
     Attributes:
-        agreement: Check that all ranks make the same calls with the same batches.
         schedule: Schedule of this rank, with its checked order of ops.
         slicer: Rows of each batch for this rank.
         user: The user's modules, as they were when the engine was made.
@@ -158,7 +156,6 @@ class TrainState:
 
     settings: RunSettings
     comm: Communicators
-    agreement: BatchAgreement
     clock: Clock
     schedule: CheckedSchedule
     slicer: BatchSlicer

@@ -26,17 +26,17 @@ def run_program(
     homes: Sequence[int],
     bound: int,
     trace: Trace | None,
-    patience: Callable[[], float | None] = lambda: None,
+    patience: float | None = None,
     clock: Callable[[], float] = float,
-) -> Generator[Op | None, None, int]:
-    """Run `program` to its end. Yields each op after it has run, and None where no accepted op is ready.
+) -> Generator[Op, None, int]:
+    """Run `program` to its end. Yields each op after it has run.
 
     Args:
         execute: Computes an op from its message, which is empty if it needs none, and returns the tensors to send.
         rank: This rank, for the trace and the transport.
         homes: Rank of each stage of the pipeline.
         bound: Most forward passes that may be open at once. Raises IllegalSchedule for more.
-        patience: Seconds to wait for a message before yielding None; None waits without a limit.
+        patience: Seconds between two calls of the transport while a rank waits for a message; None for one call.
         clock: Marks a time of the trace, see accelerator.Clock; by default all are 0.
 
     Returns:
@@ -49,7 +49,7 @@ def run_program(
     while accepted:
         begin = mark()
         while (ready := _next_ready(accepted, transport, stages, patience)) is None:
-            yield None
+            pass
         op, value, received = ready
         start = mark()
         if trace is not None and received:
@@ -76,7 +76,7 @@ def run_program(
     return peak
 
 
-def run_to_end(ops: Generator[Op | None, None, int]) -> int:
+def run_to_end(ops: Generator[Op, None, int]) -> int:
     """Run all ops of `run_program`, whose result it returns."""
     while True:
         try:
@@ -86,7 +86,7 @@ def run_to_end(ops: Generator[Op | None, None, int]) -> int:
 
 
 def _next_ready(
-    accepted: tuple[Op, ...], transport: Transport, stages: int, patience: Callable[[], float | None]
+    accepted: tuple[Op, ...], transport: Transport, stages: int, patience: float | None
 ) -> tuple[Op, Value, bool] | None:
     """The first op of `accepted` whose message is here, or that needs none, with its message, and whether it has one.
 
@@ -99,7 +99,7 @@ def _next_ready(
             free = op  # ops after it are never requested
             break
         waiting[need] = op
-    arrival = transport.recv_any(tuple(waiting), patience() if free is None else 0) if waiting else None
+    arrival = transport.recv_any(tuple(waiting), patience if free is None else 0) if waiting else None
     if arrival is not None:
         return waiting[arrival[0]], arrival[1], True
     return None if free is None else (free, (), False)

@@ -4,6 +4,7 @@ program_ends.py HOW [TRANSPORT]
 
 HOW=calls,GRID,COUNT,COUNT: number of train_batch calls of each rank.
 HOW=loop,GRID,COUNT,COUNT: number of batches after which each rank leaves its loop.
+HOW=sizes,GRID and HOW=other,GRID: rank 1 trains on fewer samples, or evaluates.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ elif how.startswith("loop"):
     for number, _ in enumerate(engine.train(iter([batch] * 10)), 1):
         if number == int(how.split(",")[2 + engine.rank]):
             break
+elif how.startswith("sizes"):
+    engine.train_batch(tuple(tensor[:8] for tensor in batch) if engine.rank else batch)
+elif how.startswith("other"):
+    engine.evaluate([batch]) if engine.rank else engine.train_batch(batch)
 elif how == "two":  # a second engine, neither closed
     Engine(layers, loss=cross_entropy, optimizer=AdamW(lr=1e-2), microbatch=4, grid=grid, world=world).train_batch(
         batch

@@ -41,7 +41,7 @@ def main() -> None:
                 assert ring.sent_bytes * count == 2 * (count - 1) * size
             rings += 1
     assert "torch" not in sys.modules
-    total = world.all_reduce_scalar(rings, "sum", lambda: None)
+    (total,) = world.all_reduce_numbers([rings], "sum", lambda: None)
     if world.rank == 0:
         print(f"{total:g} rings")
     world.close()

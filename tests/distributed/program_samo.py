@@ -49,13 +49,14 @@ class Reduced(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ == "allreduce_":
             (tensors, *_) = args
-            self.bytes += sum(t.numel() * t.element_size() for t in tensors if t.numel() > 1)  # a loss is one number
+            self.bytes += sum(
+                t.numel() * t.element_size() for t in tensors if str(t.dtype) != "torch.float64"
+            )  # numbers are no gradients
         return func(*args, **(kwargs or {}))
 
 
 def counted(engine: Engine, batch: Any, over: str) -> int:
     """Bytes that this rank sends to reduce the gradients of one batch."""
-    engine.state.agreement.off = True  # its reductions are not gradients
     if over == "gloo":
         with Reduced() as reduced:
             engine.train_batch(batch)

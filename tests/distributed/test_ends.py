@@ -17,6 +17,7 @@ EARLY = (  # one rank has fewer batches than the other
     *("calls,inter,3,5", "calls,data,3,5", "calls,data,5,3", "calls,inter,3,4", "calls,inter,2,3"),
     *("loop,inter,3,9", "loop,data,9,3"),
 )
+DIFFERENT = ("sizes,inter", "sizes,data", "other,inter", "other,data")  # rank 1 has another batch or call
 
 
 def cases(ways: tuple[str, ...]) -> list[object]:
@@ -29,7 +30,7 @@ def test_successful_script_has_status_0(how: str, launcher: str, transport: str)
     assert "".join(output.split()) == "endedended", "two ranks may write into one line"
 
 
-@pytest.mark.parametrize(("how", "launcher", "transport"), cases(BADLY + EARLY))
+@pytest.mark.parametrize(("how", "launcher", "transport"), cases(BADLY + EARLY) + cases(DIFFERENT))
 def test_leaving_rank_ends_all_ranks(how: str, launcher: str, transport: str) -> None:
     with pytest.raises(AssertionError) as caught:
         run_ranks(2, PROGRAM, how, transport, launcher=launcher, deadline=60)
@@ -44,3 +45,6 @@ def test_leaving_rank_ends_all_ranks(how: str, launcher: str, transport: str) ->
         fewest = min(counts)
         early = f"rank {counts.index(fewest)} has ended after {fewest} batches; this rank is at batch {fewest + 1}"
         assert early in output
+    if how in DIFFERENT:
+        in_a_wait = "other sizes or types" if how.startswith("sizes") else "is at an evaluation"
+        assert in_a_wait in output or "rank 0 trains, rank 1 evaluates" in output

@@ -53,7 +53,7 @@ def draw_on_stages(
 
     def rank(world: LoopbackWorld) -> Any:
         def total(number: float) -> float:
-            return world.all_reduce_scalar(number, "sum", lambda: None)
+            return world.all_reduce_numbers([number], "sum", lambda: None)[0]
 
         layer_numbers = evenly(len(layers), stages)[world.rank]
         view = stage_view(layers, layer_numbers, total=total, stage=world.rank, stages=stages, **settings)

@@ -18,8 +18,8 @@ from suite.comm.p2p.gloo import TAGS, UNLIMITED, GlooTransport, abort_group
 from suite.comm.p2p.message import EAGER_BYTES
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
-from suite.comm.rendezvous.departures import Departures, StoreBoard
 from suite.comm.rendezvous.launcher_env import LaunchInfo
+from suite.comm.rendezvous.peer_exit import Departures, StoreBoard
 from suite.comm.rendezvous.process_exit import exception_raised
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_interface
 from suite.core.errors import InvalidRequest, PeerEnded
@@ -193,7 +193,8 @@ class TorchWorld:
         self.staged = transport == "gloo" and not accelerator.on_host(self.device)
         self.collectives = ProcessGroups(self.rank, self.size, rendezvous=rendezvous, device=self.device)
         self.departures = self.collectives.departures
-        self.everyone = self.collectives.group(range(self.size))
+        # a group of its own, so that ranks in different calls do not add their numbers to gradients
+        self.everyone = self.collectives.groups[()] = TorchGroup(range(self.size))
         self.open_channels()
 
     def open_channels(self) -> None:
@@ -232,10 +233,10 @@ class TorchWorld:
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        reduced = torch.tensor([value], dtype=torch.float64)
+    def all_reduce_numbers(self, numbers: Sequence[float], op: str, progress: Callable[[], None]) -> list[float]:
+        reduced = torch.tensor(numbers, dtype=torch.float64)
         wait_until(self.everyone.all_reduce(reduced, op).done, progress, yields=False)
-        return float(reduced)
+        return list(map(float, reduced))
 
     def close(self) -> None:
         dist.barrier(group=self.channel_group)

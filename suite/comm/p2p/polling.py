@@ -89,8 +89,9 @@ def wait_until(
     return True
 
 
-def complete(handle: Handle, transport: Transport, timeout: float | None = None) -> bool:
-    """Wait for a collective in the way that suits the transport. Returns False where `timeout` seconds pass first."""
+def complete(handle: Handle, transport: Transport) -> None:
+    """Wait for a collective in the way that suits the transport."""
     if transport.turns:
-        return transport.complete(handle, timeout)
-    return wait_until(handle.done, transport.progress, timeout, yields=not transport.threaded)
+        transport.complete(handle)
+    else:
+        wait_until(handle.done, transport.progress, yields=not transport.threaded)

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from suite.comm.p2p.message import receiver
-from suite.comm.rendezvous.departures import Departures
+from suite.comm.rendezvous.peer_exit import Departures
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT
-from suite.core.errors import IllegalSchedule, InvalidRequest, RankError, RankTimeout
+from suite.core.errors import IllegalSchedule, InvalidRequest, RankError, RankTimeout, SuiteError
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 _T = TypeVar("_T")
 _POLL = 0.05  # seconds between two looks of the caller at signals and at the time
-CollectiveKey = tuple[tuple[int, ...], int]  # ranks of a group, and the number of the collective in it
+CollectiveKey = tuple[str, tuple[int, ...], int]  # name and ranks of a group, and the number of the collective in it
 
 
 class _Wait(NamedTuple):
@@ -56,7 +56,7 @@ class Hub:
         active: Ranks within a call.
         errors: Errors of the ranks in the running call, in the order in which they were raised.
         failure: The error that has ended the ranks.
-        notes: Notes of departed ranks, by list (comm.rendezvous.departures).
+        lists, notes: Notes of the ranks by name, as a NoteBoard holds them (comm.rendezvous.peer_exit).
     """
 
     def __init__(self, size: int) -> None:
@@ -68,7 +68,7 @@ class Hub:
         self.active: set[int] = set()
         self.errors: list[BaseException] = []
         self.failure: BaseException | None = None
-        self.notes: dict[str, list[str]] = {}
+        self.lists, self.notes = dict[str, list[str]](), dict[str, str]()
         self.departures = [Departures(rank, size, self) for rank in range(size)]
         self._waits: dict[int, _Wait] = {}
         self._ended_at: dict[int, int] = {}  # progress at which a limited wait of a rank last ended
@@ -79,26 +79,32 @@ class Hub:
         self._tasks: list[deque[Callable[[], None]]] = [deque() for _ in range(size)]
         self._end: Callable[[], Any] | None = None
 
-    # -- notes of departed ranks -------------------------------------------------------------------------------------
+    # -- notes of ranks ----------------------------------------------------------------------------------------------
 
     def write(self, name: str, note: str) -> None:
         """Append a note to the list `name`, as a NoteBoard does."""
-        self.notes.setdefault(name, []).append(note)
+        self.lists.setdefault(name, []).append(note)
 
     def read(self, name: str, start: int) -> list[str]:
-        return self.notes.get(name, [])[start:]
+        return self.lists.get(name, [])[start:]
+
+    def replace(self, name: str, note: str) -> None:
+        self.notes[name] = note
+
+    def find(self, name: str) -> str | None:
+        return self.notes.get(name)
 
     def check(self, rank: int) -> None:
-        """Raise RankError where another rank has failed, or has departed although `rank` needs it."""
+        """Raise RankError where another rank has failed, and where the notes of the ranks show that none can go on."""
         if self.failure is not None:
             raise RankError(f"another rank failed: {self.failure!r}")
-        if self.notes:
+        if self.lists or self.notes:
             self.departures[rank].check()
 
     def _check_fails(self, rank: int) -> bool:
         try:
-            self.check(rank)
-        except RankError:
+            self.departures[rank].check()
+        except SuiteError:
             return True
         return False
 
@@ -220,8 +226,8 @@ class Hub:
         ranks = [other for other in order if other != self.caller]
         if not ranks:  # the caller no longer waits for a rank that took too long
             return rank
-        for other in ranks:
-            if self.notes and self._check_fails(other):
+        for other in (*ranks, *ranks):  # twice, as each compares its note with that of the next rank
+            if self._check_fails(other):
                 return other
         for other in ranks:
             if self._waits[other].limited and self._ended_at.get(other) != self.progress:
@@ -314,9 +320,8 @@ class LoopbackTransport(Transport):
         if len(self.hub.active) > 1:
             self.hub.wait(self.rank, lambda: False, polls=True)
 
-    def complete(self, handle: Handle, timeout: float | None) -> bool:
-        ready = handle.ready if isinstance(handle, _Pending) else handle.done
-        return self.hub.wait(self.rank, ready, limited=timeout is not None)
+    def complete(self, handle: Handle) -> None:
+        self.hub.wait(self.rank, handle.ready if isinstance(handle, _Pending) else handle.done)
 
     def close(self) -> None:
         unread = [str(op) for op in self.hub.inbox[self.rank]]
@@ -375,15 +380,15 @@ class _PairwiseReceive(_Pending):
 class LoopbackGroup:
     """A group of ranks. Reductions add in rank order."""
 
-    def __init__(self, hub: Hub, rank: int, ranks: Sequence[int]) -> None:
-        self.hub, self.rank, self.ranks = hub, rank, tuple(ranks)
+    def __init__(self, hub: Hub, rank: int, ranks: Sequence[int], name: str = "") -> None:
+        self.hub, self.rank, self.ranks, self.name = hub, rank, tuple(ranks), name
         self.count = 0
         self.message_counts: dict[tuple[int, int], int] = {}  # by source and target rank
 
     @torch.no_grad()
     def _collect(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
         """Begin a collective. The last rank that calls it copies the result to all operands."""
-        key, collective = (self.ranks, self.count), _PendingCollective(self.hub, self.rank)
+        key, collective = (self.name, self.ranks, self.count), _PendingCollective(self.hub, self.rank)
         self.count += 1
         self.hub.progress += 1
         operands = self.hub.operands.setdefault(key, {})
@@ -447,6 +452,7 @@ class LoopbackWorld:
         self.hub, self.rank, self.size = hub, rank, hub.size
         self.device = torch.device(device)
         self.groups: dict[tuple[int, ...], LoopbackGroup] = {}
+        self.numbers = LoopbackGroup(hub, rank, range(hub.size), "numbers")
         self.departures = hub.departures[rank]
 
     def transport(self, homes: Sequence[int]) -> Transport:
@@ -458,10 +464,10 @@ class LoopbackWorld:
     def buffer(self, size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
-    def all_reduce_scalar(self, value: float, op: str, progress: Callable[[], None]) -> float:
-        reduced = torch.tensor([value], dtype=torch.float64)
-        self.group(range(self.size)).all_reduce(reduced, op).wait()
-        return float(reduced)
+    def all_reduce_numbers(self, numbers: Sequence[float], op: str, progress: Callable[[], None]) -> list[float]:
+        reduced = torch.tensor(numbers, dtype=torch.float64)
+        self.numbers.all_reduce(reduced, op).wait()
+        return list(map(float, reduced))
 
     def close(self) -> None:
         """No resources to release."""

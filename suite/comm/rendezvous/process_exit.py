@@ -28,7 +28,7 @@ def senders_closed(messages: Sequence[Op], closed: Collection[int], homes: Seque
 def closed_channel_error(rank: int, ops: Sequence[Op]) -> RankError:
     """The error of a rank that waits for values from a closed neighbour.
 
-    Raises RankError with both call counts where the departed rank has made fewer calls (comm.rendezvous.departures).
+    Raises RankError with both call counts where the departed rank has made fewer calls (comm.rendezvous.peer_exit).
     """
     check_departures()
     names = ", ".join(map(str, ops))

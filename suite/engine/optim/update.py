@@ -12,14 +12,14 @@ Clipping needs all sums first, and so excludes the overlap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import is_not
 
 import torch
 
 from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.protocols import Group, Handle, Transport, UpdateRule, World
+from suite.core.protocols import Group, Handle, Transport, UpdateRule
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
@@ -58,7 +58,7 @@ class Update:
         ties: Sequence[TieGroup] = (),
         most_ends: int = 1,
         transport: Transport,
-        world: World | None = None,
+        reduce_number: Callable[[float, str], float] = lambda number, op: number,
         counts_in_norm: bool = True,
         buckets_per_reduction: int | None = None,
         clip_norm: float | None = None,
@@ -67,7 +67,7 @@ class Update:
         names: Mapping[int, str] | None = None,
     ) -> None:
         self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
-        self.data_parallel_group, self.world = data_parallel_group, world
+        self.data_parallel_group, self.reduce_number = data_parallel_group, reduce_number
         self.clip_norm, self.loss_scaler, self.counts_in_norm = clip_norm, loss_scaler, counts_in_norm
         self.buckets_per_reduction, self.synchronous = buckets_per_reduction, synchronous
         self.skipped = 0
@@ -167,9 +167,7 @@ class Update:
 
     def _overflows(self, loss_scaler: DynamicLossScaler) -> bool:
         """Whether a sum of gradients of any rank could exceed the range of their dtype; equal on all ranks."""
-        largest = self.state.max_gradient()
-        if self.world is not None:
-            largest = self.world.all_reduce_scalar(largest, "max", self.progress)
+        largest = self.reduce_number(self.state.max_gradient(), "max")
         addends = len(self.data_parallel_group.ranks) * self.most_ends
         overflow = not largest * addends <= torch.finfo(self.state.gradient.dtype).max
         loss_scaler.observe(overflow)
@@ -242,9 +240,7 @@ class Update:
             norms = [*torch._foreach_norm(counted, dtype=torch.float64)] if counted else []
             read = torch.stack(norms).cpu().tolist() if norms else []  # one wait for a device, not one per weight
             squared_norm = math.fsum(norm**2 for norm in read)
-        if self.world is not None:
-            squared_norm = self.world.all_reduce_scalar(squared_norm, "sum", self.progress)
-        self.norm = norm = math.sqrt(squared_norm) * factor
+        self.norm = norm = math.sqrt(self.reduce_number(squared_norm, "sum")) * factor
         return factor * min(1.0, self.clip_norm / (norm + _EPSILON))
 
 

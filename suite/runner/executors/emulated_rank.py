@@ -152,7 +152,7 @@ class EmulatedRank:
             )
         )
         if plan.grid.size > 1:
-            self.world.all_reduce_scalar(0.0, "sum", self.transport.progress)
+            self.world.all_reduce_numbers([0.0], "sum", self.transport.progress)
 
     def _execute(self, op: Op, value: Value) -> Value:
         """Sleep for the op. The cost model sees each interval as the first, because its ops repeat."""

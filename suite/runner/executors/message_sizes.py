@@ -69,10 +69,10 @@ def sweep(world: World, operations: Sequence[Any], sizes: Sequence[int], rounds:
         for number in range(-1, rounds_of(size, rounds, traffic)):
             for each in Random(f"{size} {number}").sample(operations, len(operations)):
                 each.prepare(size, number)
-                world.all_reduce_scalar(0.0, "sum", each.progress)  # all ranks are here: late arrival is not timed
+                world.all_reduce_numbers([0.0], "sum", each.progress)  # all ranks are here: late arrival is not timed
                 seconds = each.run_timed()
                 # messages keep moving until the last rank has its value
-                world.all_reduce_scalar(0.0, "sum", each.progress)
+                world.all_reduce_numbers([0.0], "sum", each.progress)
                 each.check()
                 if number >= 0:  # the first finds new memory
                     samples[each.name][-1].append(seconds)

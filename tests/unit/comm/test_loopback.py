@@ -181,7 +181,7 @@ def test_threads_end_before_an_interrupt_is_raised() -> None:
 
     def rank(world: LoopbackWorld) -> None:
         try:
-            world.all_reduce_scalar(1.0, "sum", lambda: None)
+            world.all_reduce_numbers([1.0], "sum", lambda: None)
             os.kill(os.getpid(), signal.SIGINT) if world.rank else None
             waits_for_a_reduction(world) if world.rank else computes(world)
         finally:
@@ -214,7 +214,7 @@ def test_all_reduce_adds_in_rank_order() -> None:
         group = world.group(range(3))
         tensor = torch.tensor([parts[world.rank]], dtype=torch.float64)
         handle = group.all_reduce(tensor)
-        totals = [world.all_reduce_scalar(part, "sum", lambda: None) for part in (parts[world.rank], 0.5)]
+        totals = world.all_reduce_numbers([parts[world.rank], 0.5], "sum", lambda: None)
         handle.wait()
         largest = torch.tensor([float(world.rank), -float(world.rank)])
         group.all_reduce(largest, "max").wait()

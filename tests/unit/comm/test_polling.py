@@ -81,7 +81,5 @@ def test_sleep_until_polls_without_sleep_before_its_end(clock: FakeClock) -> Non
 def test_complete_leaves_the_core_to_threads_that_move_messages(clock: FakeClock, threaded: bool, yields: bool) -> None:
     handle: Any = SimpleNamespace(done=lambda: clock.time > 2e-3)
     transport: Any = SimpleNamespace(progress=lambda: None, threaded=threaded, turns=False)
-    assert complete(handle, transport)
+    complete(handle, transport)
     assert (bool(clock.yields), bool(clock.sleeps)) == (yields, not yields)
-    never: Any = SimpleNamespace(done=lambda: False)
-    assert not complete(never, transport, 1e-3)

@@ -200,7 +200,7 @@ def test_load_error_of_one_stage_raises_on_every_rank(tmp_path: Path) -> None:
 
     def rank(world: Any) -> None:
         engine = make_engine(WIDER["case"], world)
-        world.all_reduce_scalar(0.0, "sum", lambda: None)  # both ranks seed the process's generator for their layers
+        world.all_reduce_numbers([0.0], "sum", lambda: None)  # both ranks seed the process's generator for their layers
         words = "layer 6" if world.rank else "rank 1 failed and reports the reason"
         untouched(engine, lambda: engine.load(tmp_path), words)
 
@@ -306,7 +306,7 @@ def test_write_error_raises_on_every_rank(tmp_path: Path, monkeypatch: pytest.Mo
         engine.train_batch(batch_of(ODD, 1))
         with pytest.raises((OSError, RankError)) as caught:
             engine.save(tmp_path)
-        world.all_reduce_scalar(0.0, "sum", lambda: None)  # rank 0 has removed the unfinished files
+        world.all_reduce_numbers([0.0], "sum", lambda: None)  # rank 0 has removed the unfinished files
         remaining = names(tmp_path)
         engine.save(tmp_path)
         return [*remaining, str(caught.value), engine.load(tmp_path).path.name]

@@ -14,7 +14,6 @@ from torch import nn
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.engine.digests import content_of, sizes_of
 from tests.support.refusals import refused
 
 GENERATOR = torch.Generator().manual_seed(2)
@@ -65,12 +64,3 @@ def test_wrong_names_and_named_targets_are_refused() -> None:
             make_engine().train_batch((inputs, targets))  # type: ignore[arg-type]
     with refused(InvalidRequest, subject="4 and 8 samples"):
         make_engine().train_batch((inputs, {"labels": labels[:4], "weights": weights}))
-
-
-def test_digests_ignore_order_of_names_only() -> None:
-    first, second = torch.arange(4), torch.arange(4, 8)
-    batch = {"a": first, "b": second}
-    assert content_of(batch, 1) == content_of({"b": second, "a": first}, 1)
-    assert content_of(batch, 1) != content_of({"a": second, "b": first}, 1)
-    assert sizes_of(batch) == sizes_of({"b": second, "a": first})
-    assert sizes_of(batch) != sizes_of({"a": first, "c": second})

@@ -63,7 +63,7 @@ def update_of(
         ties=groups,
         most_ends=max((len(group.ends) for group in groups), default=1),
         transport=world.transport((world.rank,)),
-        world=world if world.size > 1 else None,
+        reduce_number=lambda number, op: world.all_reduce_numbers([number], op, lambda: None)[0],
         **more,
     )
 

@@ -1,8 +1,10 @@
-"""Departures of ranks from the calls that all ranks make on an engine.
+"""Notes of ranks that wait for one another, and of ranks that have left.
 
 A rank that closes an engine, or whose process ends, writes a note into the store of the ranks: how many calls it has
-made on that engine. A rank that waits longer than `polling.CHECK_INTERVAL` seconds reads the notes. It raises where
-another rank has made fewer calls, because the messages that it waits for will never be sent.
+made on that engine. A rank that waits longer than `polling.CHECK_INTERVAL` seconds reads these notes, and raises where
+another rank has made fewer calls, because the messages that it waits for will never be sent. It also writes a note of
+its own call, and compares it with that of the next rank: two ranks that wait in different calls, or with batches of
+other sizes, may wait without end.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Protocol, TypedDict
 
 from suite.comm.p2p.polling import add_wait_check, remove_wait_check
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, exception_raised
-from suite.core.errors import RankError
+from suite.core.errors import InvalidRequest, RankError
 
 _ENDED_LIST = "ranks that have ended"
 _RULE = "every rank must make the same calls on an engine, and train the same number of batches"
@@ -22,13 +24,19 @@ _POLL_INTERVAL = 0.005  # seconds between polls of the number of ended ranks
 
 
 class NoteBoard(Protocol):
-    """Lists of notes that all ranks read and write."""
+    """Notes that all ranks read and write: lists, and single ones that a rank replaces."""
 
     def write(self, name: str, note: str) -> None:
         """Append a note to the list `name`."""
 
     def read(self, name: str, start: int) -> list[str]:
         """The notes of the list `name` from index `start` on."""
+
+    def replace(self, name: str, note: str) -> None:
+        """Write the note `name` in place of an earlier one."""
+
+    def find(self, name: str) -> str | None:
+        """The note `name`; None without one."""
 
 
 class StoreBoard:
@@ -50,6 +58,13 @@ class StoreBoard:
             notes.append(self.store.get(key).decode())
         return notes
 
+    def replace(self, name: str, note: str) -> None:
+        self.store.set(f"suite/{name}", note)
+
+    def find(self, name: str) -> str | None:
+        key = f"suite/{name}"
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
 
 class DepartureNote(TypedDict):
     """The departure of a rank from an engine. calls: number of calls that it has finished"""
@@ -67,14 +82,17 @@ class EngineCalls:
         in_call: Whether the last call is running.
         batches: Number of batches so far, including a running one.
         last_call: Description of the last call, for error messages.
+        code: Number that is equal on ranks whose last calls agree.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.begun, self.in_call, self.batches, self.last_call = name, 0, False, 0, ""
+        self.code = 0
         self.notes: list[DepartureNote] = []  # of other ranks
 
-    def begin(self, call: str, batches: int) -> None:
+    def begin(self, call: str, batches: int, code: int) -> None:
         self.begun, self.in_call, self.last_call, self.batches = self.begun + 1, True, call, batches
+        self.code = code
 
     def end(self) -> None:
         self.in_call = False
@@ -121,19 +139,28 @@ class Departures:
             self.close(calls, event)
 
     def check(self) -> None:
-        """Raise RankError where another rank has left an engine after fewer calls than this rank has begun."""
+        """Raise the error that the notes show: see the module."""
         for calls in self.open:
             try:
-                calls.notes += map(json.loads, self.board.read(calls.name, len(calls.notes)))
+                self._check(calls)
             except RuntimeError as error:  # torch's DistError: no connection
                 raise RankError(
                     f"the process that serves the store of all ranks has ended; this rank is at {calls.last_call}: "
                     f"{_RULE}"
                 ) from error
-            fewer = [note for note in calls.notes if note["calls"] < calls.begun]
-            if fewer:
-                first = min(fewer, key=lambda note: (note["calls"], note["rank"]))
-                raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.last_call}: {_RULE}")
+
+    def _check(self, calls: EngineCalls) -> None:
+        self.board.replace(f"{calls.name}, rank {self.rank}", json.dumps([calls.begun, calls.code, calls.last_call]))
+        following = (self.rank + 1) % self.size  # where two ranks differ, two neighbours do
+        begun, code, call = json.loads(self.board.find(f"{calls.name}, rank {following}") or "[-1, 0, 0]")
+        if begun == calls.begun and code != calls.code:
+            other = f"at {call} with other sizes or types" if call == calls.last_call else f"at {call}"
+            raise InvalidRequest(f"rank {following} is {other}, this rank is at {calls.last_call}", rule=_RULE)
+        calls.notes += map(json.loads, self.board.read(calls.name, len(calls.notes)))
+        fewer = [note for note in calls.notes if note["calls"] < calls.begun]
+        if fewer:
+            first = min(fewer, key=lambda note: note["calls"])  # of several the one that left first
+            raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.last_call}: {_RULE}")
 
     def stop(self) -> None:
         """Stop checking peers and leaving notes."""

@@ -1,0 +1,356 @@
+"""Ranks with different batches or calls, and ranks that leave, end every rank with a sentence that names them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from suite import SGD, Engine, Grid
+from suite.comm.p2p import threads
+from suite.core.errors import InvalidRequest, RankError, SuiteError
+from suite.engine import rank_consistency
+from suite.engine.rank_consistency import SAMPLE, RankConsistencyCheck
+from tests.support.drawn import cells, generator
+from tests.support.waiting import patience
+
+DEADLINE = patience(20)  # measured once, as every measurement takes 10 ms
+GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
+TWO = Grid(inter=2)
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Loader:
+    """Loader with a length and an iterator, like a DataLoader."""
+
+    def __init__(self, batches: list[Any], length: int = 0) -> None:
+        self.batches, self.length = batches, length or len(batches)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+KINDS: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "generator": iter,
+    "loader": Loader,
+    "longer": lambda batches: Loader(batches, 9),
+}
+
+
+def batch(number: int, samples: int = 4) -> Batch:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randn(samples, 5, generator=generator), torch.randn(samples, 1, generator=generator)
+
+
+def batches(count: int) -> list[Batch]:
+    return [batch(number) for number in range(count)]
+
+
+def make_engine(grid: Grid, world: Any, layers: Any = None, **more: Any) -> Engine:
+    layers = layers or [lambda: nn.Linear(5, 5), nn.Tanh, lambda: nn.Linear(5, 1)]
+    more = {"loss": F.mse_loss, **more}
+    return Engine(layers, optimizer=SGD(0.1), microbatch=1, grid=grid, world=world, **more)
+
+
+def consume(engine: Engine, call: str, data: Any) -> None:
+    """Train or evaluate; a call of one batch is made for each batch."""
+    if call in ("train", "stream"):
+        list(engine.train(data))
+    elif call == "evaluate":
+        engine.evaluate(data)
+    else:
+        for one in data:
+            getattr(engine, call)(one)
+
+
+def streamed(call: str) -> dict[str, int]:
+    return {"update_interval": 2} if call == "stream" else {}
+
+
+def errors(grid: Grid, use: Callable[[Engine, int], Any], kind: Any = InvalidRequest, **more: Any) -> list[str | None]:
+    """Error message of every rank, None for a rank without an error. The deadline ends a test whose ranks hang."""
+
+    def rank(world: threads.LoopbackWorld) -> str | None:
+        engine = make_engine(grid, world, **more)
+        try:
+            use(engine, world.rank)
+        except kind as error:
+            return str(error)
+        return None
+
+    return threads.run(grid.size, rank, deadline=DEADLINE)
+
+
+def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> str:
+    """Error message, which is equal on every rank."""
+    (message,) = set(errors(grid, use, **more))
+    assert message is not None
+    return message
+
+
+def sentences(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> str:
+    """Error messages of the ranks, each of which has one."""
+    messages = errors(grid, use, SuiteError, **more)
+    assert None not in messages
+    return "\n".join(map(str, messages))
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+CALLS = ["train", "stream", "train_batch", "evaluate", "gradients", "predict"]
+
+
+@pytest.mark.parametrize(("grid", "call"), cells(GRIDS, CALLS, n=5, always=[(TWO, "stream")]))
+def test_single_differing_element_of_first_batch_is_detected(grid: Grid, call: str) -> None:
+    other = grid.size // 2
+
+    def use(engine: Engine, rank: int) -> None:
+        x, y = batch(0)
+        if rank == other:
+            x[3, 3] += 1e-6
+        consume(engine, call, [x] if call == "predict" else iter([(x, y)]))
+
+    message = common_error(grid, use, **streamed(call))
+    assert f"has other contents on rank {other} than on rank 0" in message
+    assert "torch.manual_seed" in message
+
+
+def test_error_names_ranks_in_minority() -> None:
+    for others, words in (({3}, "rank 3 than on rank 0"), ({0}, "rank 0 than on rank 1"), ({1, 3}, "ranks 1, 3 than")):
+        assert words in common_error(
+            GRIDS[2], lambda engine, rank, others=others: engine.train_batch(batch(int(rank in others)))
+        )
+
+
+@pytest.mark.parametrize("change", ["samples", "type", "parts"])
+@pytest.mark.parametrize("grid", [TWO, GRIDS[1]], ids=str)
+def test_other_sizes_are_detected_in_every_batch(grid: Grid, change: str) -> None:
+    """Also where ranks wait for one another, as they have other numbers of microbatches."""
+
+    def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return {"samples": (x[:2], y[:2]), "type": (x, y.double()), "parts": (x, (y, y))}[change]
+
+    for kind, call in (("list", "train"), ("generator", "train"), ("list", "train_batch"), ("list", "evaluate")):
+
+        def use(engine: Engine, rank: int, kind: str = kind, call: str = call) -> None:
+            data = [changed(*batch(n)) if rank == 0 and n == 2 else batch(n) for n in range(5)]
+            consume(engine, call, KINDS[kind](data))
+
+        messages = sentences(grid, use, loss=lambda output, target, *_: F.mse_loss(output, target.to(output)))
+        assert "other sizes or types" in messages
+        assert call == "evaluate" or "batch 3" in messages
+
+
+@pytest.mark.parametrize("call", ["train_batch", "train", "stream"])
+def test_content_of_one_batch_in_some_is_compared(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_consistency, "EVERY", 6)
+
+    def use(engine: Engine, rank: int) -> None:
+        consume(engine, call, [batch(rank if n >= 8 else 0) for n in range(18)])
+
+    where = "one of the batches 9 to 16" if call == "stream" else "batch 12"
+    assert f"{where} has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(call))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"), [(call, kind) for call in ("train", "evaluate") for kind in KINDS] + [("stream", "list")]
+)
+def test_loader_that_ends_early_ends_every_rank(call: str, kind: str) -> None:
+    grid = generator(call, kind).choice(GRIDS)
+    last = grid.size - 1
+
+    def use(engine: Engine, rank: int) -> None:
+        consume(engine, call, KINDS[kind](batches(3 if rank == last else 5)))
+
+    messages = errors(grid, use, SuiteError, **streamed(call))
+    if call == "stream":
+        (message,) = set(messages)
+        assert f"a stream has other sizes or types on rank {last} than on rank 0" in str(message)
+    else:
+        assert messages.pop() is None
+        for message in messages:
+            assert str(message).startswith(f"rank {last} has ended")
+
+
+@pytest.mark.parametrize(("grid", "at", "call"), [(TWO, 0, "train"), (GRIDS[1], 2, "train"), (TWO, 1, "stream")])
+def test_failing_iterator_ends_every_rank(grid: Grid, at: int, call: str) -> None:
+    def each(rank: int) -> Iterator[Batch]:
+        yield from batches(at if rank else 4)
+        if rank:
+            raise ValueError("no such file")
+
+    messages = errors(grid, lambda engine, rank: list(engine.train(each(rank))), Exception, **streamed(call))
+    assert messages[1] == "no such file"
+    assert str(messages[0]).startswith("rank 1 has ended after")
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
+
+
+OTHER_CALLS = ["evaluate", "score", "gradients", "save", "load", "prune", "train"]
+
+
+@pytest.mark.parametrize(("grid", "call"), cells(GRIDS[:3], OTHER_CALLS, n=5))
+def test_different_calls_raise_on_every_rank(grid: Grid, call: str, tmp_path: Path) -> None:
+    def use(engine: Engine, rank: int) -> None:
+        engine.train_batch(batch(0))
+        argument: Any = {"gradients": batch(0), "save": tmp_path, "load": tmp_path, "prune": {}}.get(call, batches(1))
+        if rank == 0:
+            getattr(engine, "evaluate" if call == "train" else call)(argument)
+        for number in range(1, 7):
+            engine.train_batch(batch(number))
+
+    verbs = {"gradients": "computes gradients", "save": "saves", "load": "loads", "prune": "prunes"}
+    clauses = {"gradients": "the gradients", "save": "saving", "load": "loading", "prune": "a pruning"}
+    messages = sentences(grid, use)
+    in_a_reduction = f"rank 0 {verbs.get(call, 'evaluates')}, rank"
+    in_a_wait = f"rank 0 is at {clauses.get(call, 'an evaluation')}"
+    assert in_a_reduction in messages or in_a_wait in messages, messages
+
+
+# -- ranks that make no more calls -----------------------------------------------------------------------------------
+
+
+def ended_early(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> dict[int, str]:
+    """Error messages of the ranks that wait for an ended rank, by rank."""
+    messages = errors(grid, use, RankError, **more)
+    return {rank: message for rank, message in enumerate(messages) if message is not None}
+
+
+@pytest.mark.parametrize(
+    ("grid", "counts", "how"),
+    cells(
+        GRIDS,
+        [(3, 5), (5, 3), (2, 3), (0, 1)],
+        ["ends", "closes", "leaves a loop"],
+        n=6,
+        always=[(TWO, (0, 1), "closes")],
+    ),
+)
+def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], how: str) -> None:
+    """Rank 0 trains counts[0] batches, the other ranks counts[1]."""
+
+    def use(engine: Engine, rank: int) -> None:
+        count = counts[rank > 0]
+        if how == "leaves a loop" and count:
+            losses = engine.train(batches(9))
+            assert len([next(losses) for _ in range(count)]) == count
+        else:
+            consume(engine, "train_batch", batches(count))
+        if how == "closes":
+            engine.close()
+
+    messages = ended_early(grid, use)
+    fewest = min(counts)
+    assert set(messages) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
+    early, end = "rank 0" if counts[0] < counts[1] else "rank ", "closed its engine" if how == "closes" else "ended"
+    for text in messages.values():
+        assert text.startswith(early)
+        assert f"has {end} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
+
+
+@pytest.mark.parametrize("call", ["evaluate", "gradients", "save", "a stream"])
+def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
+    def use(engine: Engine, rank: int) -> None:
+        if call == "a stream":
+            losses = engine.train(batches(9))
+            list(losses if rank else [next(losses)])
+        else:
+            engine.train_batch(batch(0))
+            if rank:
+                arguments: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
+                getattr(engine, call)(arguments.get(call, [batch(0)]))
+
+    messages = ended_early(Grid(data=2), use, **streamed("stream" if call == "a stream" else ""))
+    assert set(messages) == {1}
+    where = "within a stream; this rank is at a stream" if call == "a stream" else "after 1 batch; this rank is at "
+    assert messages[1].startswith(f"rank 0 has ended {where}")
+
+
+def test_rank_may_end_first_after_same_calls() -> None:
+    ended = threading.Event()
+
+    def use(engine: Engine, rank: int) -> None:
+        consume(engine, "train_batch", batches(3))
+        if rank == 0:
+            ended.set()
+        else:
+            ended.wait()
+            engine.close()
+
+    assert ended_early(Grid(inter=3), use) == {}
+
+
+# -- what is left alone ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compare", [True, False])
+def test_no_reduction_is_added(compare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The losses of batches are reduced, and once whether the loss returns pairs."""
+    lengths: list[int] = []
+    all_reduce = threads.LoopbackGroup.all_reduce
+
+    def counted(group: Any, tensor: torch.Tensor, op: str = "sum") -> Any:
+        lengths.append(tensor.numel())
+        return all_reduce(group, tensor, op)
+
+    def rank(world: threads.LoopbackWorld) -> list[float]:
+        engine = make_engine(TWO, world, compare_batches=compare)
+        world.all_reduce_numbers([0.0], "sum", lambda: None)  # both engines are made
+        monkeypatch.setattr(threads.LoopbackGroup, "all_reduce", counted)
+        return [engine.train_batch(b) for b in batches(4)] + list(engine.train(batches(4)))
+
+    losses, _ = threads.run(2, rank)
+    assert lengths == [3 if compare else 1] * 2 * 9
+    assert losses == pytest.approx([*make_engine(Grid(), None).train(batches(4))] * 1 + losses[4:], rel=1e-5)
+
+
+def hashes(*values: Any) -> list[int]:
+    check = RankConsistencyCheck(threads.LoopbackWorld(threads.Hub(1), 0), None, 0, [[0]], off=True)  # type: ignore[arg-type]
+    return [check.code_of("training", value) for value in values]
+
+
+def test_elements_of_a_large_batch_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_consistency, "EVERY", 2)
+    sizes: list[int] = []
+    elements = rank_consistency.elements
+    monkeypatch.setattr(
+        rank_consistency, "elements", lambda *args: sizes.append(len(found := elements(*args))) or found
+    )
+    hashes(*[(torch.zeros(100, 100, 3), torch.zeros(5))] * 4)
+    first, second, third = sizes[::2]
+    assert first == 4 * 30000
+    assert 4 * SAMPLE * 0.9 < second <= 4 * SAMPLE
+    assert third == pytest.approx(second, abs=8)
+
+
+def test_every_tensor_type_has_a_hash() -> None:
+    for tensor in (
+        torch.zeros(0, 3),
+        torch.tensor(1.5),
+        torch.ones(4, 4, dtype=torch.bfloat16).T,
+        torch.ones(3, dtype=torch.complex64).conj(),
+        torch.eye(4).to_sparse(),
+        torch.tensor([True, False]),
+        torch.ones(3, requires_grad=True),
+    ):
+        assert hashes((tensor, [tensor])) == hashes((tensor.clone(), [tensor]))
+
+
+def test_hashes_ignore_order_of_names_only() -> None:
+    first, second = torch.arange(4), torch.arange(4, 8)
+    right = hashes({"a": first, "b": second})
+    assert right == hashes({"b": second, "a": first})
+    assert right != hashes({"a": second, "b": first})
+    assert right != hashes({"a": first, "c": second})
