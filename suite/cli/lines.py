@@ -11,7 +11,7 @@ from suite.core.exit_codes import Exit
 from suite.core.files import check_access
 from suite.core.reasons import headline
 from suite.core.words import format_count
-from suite.runner import provenance, slurm
+from suite.runner import provenance
 from suite.runner.interleave import with_checkpoint_folder
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
@@ -61,6 +61,10 @@ def plan_summary(counts: Counter[str]) -> Exit:
 
 def submit(commands: Sequence[Sequence[str]], dry: bool = False) -> list[int]:
     """Submit command lines to the scheduler and wait for them. Returns their exit statuses."""
+    if not commands:
+        return []
+    from suite.runner import slurm  # loads submitit
+
     return [*slurm.submit(commands, dry_run=dry, report=lambda text: print(text, flush=True))]
 
 

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,8 +75,6 @@ def _text(config: Mapping[str, Json]) -> str:
 class Store:
     """The records of one reports folder."""
 
-    _newest: dict[str, Record] | None = None
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -118,16 +117,14 @@ class Store:
 
     def newest(self, config: Mapping[str, Json]) -> Record | None:
         """The newest record of this configuration, whatever its key, at the time of the first call."""
-        return self._newest_by_config().get(_text(config))
+        return self._newest.get(_text(config))
 
-    def _newest_by_config(self) -> dict[str, Record]:
-        """The newest record of each configuration, by the text of its deciding keys; read once."""
-        if self._newest is None:
-            paths = (self.folder / "records").glob("*.json")
-            records = [record for record in map(self.find, (path.stem for path in paths)) if record is not None]
-            records.sort(key=lambda record: (str(record.provenance.get("started", "")), record.key))
-            self._newest = {_text(record.config): record for record in records}
-        return self._newest
+    @cached_property
+    def _newest(self) -> dict[str, Record]:
+        """The newest record of each configuration, by the text of its deciding keys."""
+        records = [self.find(path.stem) for path in (self.folder / "records").glob("*.json")]
+        in_order = sorted(filter(None, records), key=lambda r: (str(r.provenance.get("started", "")), r.key))
+        return {_text(record.config): record for record in in_order}
 
     def write(self, record: Record) -> Path:
         return write_atomically(self.path(record.key), record.to_json().encode(), inside=self.folder, durable=True)
