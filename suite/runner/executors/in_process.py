@@ -55,9 +55,9 @@ def run_in_process(run: Run, key: str, store: Store) -> Record:
         if isinstance(error, DoesNotFit):
             result = ExecutorResult(Source.SIMULATED, memory={"predicted": error.memory} if error.memory else {})
     facts: dict[str, Json] = {"load": load_averages(before)}
-    if result.calibrated_on:
-        facts["calibrated_on"] = list(result.calibrated_on)
     try:
+        if result.calibrated_on:
+            facts["calibrated_on"] = list(result.calibrated_on)
         trace = store.write_trace(key, run.grid, result.trace) if result.trace else None
         return record_of(run, key, ending, result, (now, time.monotonic() - begin), trace, **facts)
     except Exception as error:  # a user's executor returned values that a record cannot hold
