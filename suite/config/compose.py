@@ -54,7 +54,6 @@ def _per_replica(size: int, replicas: int) -> int:
 @cache
 def _simulated_system(choice: str) -> dict[str, Any]:
     """A system as simulators build it, for executors that compare several systems. Independent of the key `system`."""
-    check_names([f"system={choice}"])
     config = resolve([f"system={choice}"])
     return config.system.modelled(config.schedule.data())
 
@@ -245,14 +244,6 @@ def choices(override: str, overrides: Sequence[str]) -> list[str]:
     return [f"{tree.get_key_element()}={value}" for value in tree.sweep_string_iterator()]
 
 
-def parsed(override: str) -> Override:
-    """Parse an override with Hydra's grammar. Raises InvalidRequest for a syntax error."""
-    try:
-        return OverridesParser.create().parse_override(override)
-    except HydraException as error:
-        raise InvalidRequest(" ".join(str(error).split())) from error
-
-
 def check_names(overrides: Sequence[str]) -> None:
     """Check that each `group=choice` names existing choices (`group=a,b` in a sweep names two)."""
     legal_groups = groups(overrides)
@@ -286,18 +277,15 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         rule = "a key and a value in Hydra's grammar, with every bracket and quote closed"
         return InvalidRequest(f"the override {error.override}", rule=rule, legal=f"{name}=VALUE")
     text = " ".join(str(error).split())
-    missing = re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text)
-    if missing:
-        return InvalidRequest(
-            f"{missing[1]} has no value", rule="this choice requires one", legal=f"{missing[1]}=VALUE"
-        )
+    if missing := re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text):
+        what, legal = f"{missing[1]} has no value", f"{missing[1]}=VALUE"
+        return InvalidRequest(what, rule="this choice requires one", legal=legal)
     if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
         legal = f"suite sweep {ambiguous[1]}"
         return InvalidRequest(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
     if merged := re.match(r"Error merging override (\S+)", text):
         return InvalidRequest(merged[1], rule="keys with values of their own", legal=f"{key_of(merged[1])}.NAME=VALUE")
-    unknown = re.search(r"Could not override '([\w.]+)'", text)
-    if unknown:
+    if unknown := re.search(r"Could not override '([\w.]+)'", text):
         if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):
             return InvalidRequest(override, rule="a part of another group", legal=f"{unknown[1]}@executor.{override}")
         paths = [o for o in overrides if key_of(o) == "launch.python_path"]
