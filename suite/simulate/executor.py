@@ -101,7 +101,7 @@ class Simulated:
         pruned = published_sparsity(described(config)) is not None
         return (
             *(*keys, "system.simulation", *(each if self.plan == "given" else ())),
-            *(("pruning.ticket", "pruning.sparsity") if pruned else ()),
+            *(("pruning.ticket._target_", "pruning.sparsity") if pruned else ()),
         )
 
     def check(self, config: RunConfig) -> None:

@@ -70,6 +70,7 @@ SAME: dict[str, tuple[str, ...]] = {  # keys that are read and change no result 
     "is a rate": ("efficiency", "executor.efficiency", "executor.machine"),
 }
 SAME_IN: dict[str, tuple[str, ...]] = {
+    "simulated pruned": ("system.simulation.layout.sparsity",),  # pruning.sparsity decides
     "simulated layers": ("machine.compute_units",),  # spreads tiles of large products, and layers have one rate
     "simulated search": (
         # more than a stage of gpt_tiny holds
