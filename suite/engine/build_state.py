@@ -19,7 +19,6 @@ from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine import asynchronous
-from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.engine_config import EngineConfig, makes_optimizer
 from suite.engine.layers import broadcast_weights, make_modules
@@ -36,6 +35,7 @@ from suite.engine.split_backward import check_splittable
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import FusedStep, ModelState
+from suite.engine.stream import BatchSlicer
 from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ties
 from suite.engine.train_state import Communicators, RunSettings, TrainState
 from suite.engine.user_state import UserState

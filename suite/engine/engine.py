@@ -24,17 +24,18 @@ from suite.core.op import Op
 from suite.core.protocols import Read
 from suite.core.values import Json
 from suite.engine import asynchronous, gather, optimizer_states
-from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.build_state import build_train_state
 from suite.engine.checkpoint import files, model_files, restore, save
 from suite.engine.engine_config import EngineConfig, takes
+from suite.engine.evaluate import run_evaluation
 from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.torch_optimizer import learning_rate
 from suite.engine.optimizer_states import OptimizerStateDict
 from suite.engine.prefetch import Prefetched
 from suite.engine.pruning_step import prune
-from suite.engine.step_runner import StepRunner, run_evaluation
+from suite.engine.step_runner import StepRunner
+from suite.engine.stream import Batch, BatchStream
 from suite.engine.thread_ranks import ThreadRanks, check_open, on_every_rank
 from suite.pruning.mask import Key
 

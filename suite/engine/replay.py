@@ -19,12 +19,12 @@ from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
-from suite.engine.batch_stream import Batch
 from suite.engine.engine import Engine
 from suite.engine.engine_config import EngineConfig, check_names
 from suite.engine.layers import Layer
 from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
 from suite.engine.stage import Stage, as_value
+from suite.engine.stream import Batch
 from suite.engine.thread_ranks import ThreadRanks
 
 

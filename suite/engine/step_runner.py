@@ -8,7 +8,7 @@ of those batches, and yields the losses when the reduction is complete.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,15 +19,15 @@ from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, K
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
 from suite.engine.asynchronous import NO_COMMON_UPDATE
-from suite.engine.batch_stream import Batch, BatchStream
 from suite.engine.layers import share_buffers
 from suite.engine.optim.update import check_attached
 from suite.engine.pruning_step import prune_if_due
 from suite.engine.random_state import same_draws
 from suite.engine.stage import Stage
+from suite.engine.stream import BatchStream
 from suite.engine.train_state import TrainState
 from suite.engine.weight_versions import keep_newest
-from suite.engine.worker import Execute, run_program, run_to_end
+from suite.engine.worker import Execute, run_program
 
 KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
 CHECKED = 64  # updates between two searches for draws of the host, and for results of passes in modules
@@ -109,7 +109,7 @@ class StepRunner:
             self._read_times()
             self.stream.finish()
             return
-        loss = _sum_over_last_stages(state, self.batch_losses.pop(0, ())) / self.scale
+        loss = sum_over_last_stages(state, self.batch_losses.pop(0, ())) / self.scale
         self._read_times()
         self._finish()
         yield loss
@@ -327,81 +327,17 @@ class StepRunner:
             raise self.fault
 
 
-def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
-    """Evaluate `batches`. Returns the means by name.
-
-    A batch weighs as much as its samples; for a loss that is a pair, as much as its count. Raises InvalidRequest for no
-    batches, within a stream, and for scores that do not match their names."""
-    settings, guard, slicer = state.settings, state.comm.guard, state.slicer
-    place, names = settings.place, ("loss", *settings.config.score_names)
-    state.check_drained("an evaluation")
-    if state.loss_check is not None:
-        state.loss_check.begin()
-    totals, total_weight, total_count, first_batch_size = [0.0] * len(names), 0.0, 0.0, 0
-    for evaluated, batch in enumerate(batches):
-        guard.begin("evaluation", batch)
-        inputs, targets = slicer.split(batch)
-        samples, first = inputs[0].shape[0], state.evaluated
-        microbatches, most_microbatches = slicer.count_evaluation(inputs)
-        outputs: list[torch.Tensor] = []
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def execute(op: Op, value: Value) -> Value:
-            index = op.index - first  # noqa: B023 - called within this iteration only
-            is_last, stage = op.stage == place.stages - 1, state.stages[op.stage]
-            if is_last:
-                state.observe_loss(evaluated, microbatches, evaluates=True)  # noqa: B023
-            output = stage.evaluate(
-                slicer.inputs(inputs, index) if op.stage == 0 else value,  # noqa: B023
-                slicer.targets(targets, index) if is_last else (),  # noqa: B023
-                sample=op.index * place.replicas + place.replica,
-            )
-            if is_last:
-                if output[0].numel() != len(names):
-                    raise InvalidRequest(
-                        f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
-                        rule="scores= returns one number for each of score_names=",
-                    )
-                numbers = output[0].reshape(-1)
-                outputs.append(numbers / (slicer.whole(samples) / slicer.size(index, samples)))  # noqa: B023
-                if stage.weight is not None:
-                    pairs.append((numbers[0], stage.weight))  # noqa: B023
-            return output
-
-        if microbatches:
-            program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-            run_to_end(run_on_rank(state, program, execute, 0))
-        state.evaluated += most_microbatches
-        first_batch_size = first_batch_size or samples
-        weight = samples / first_batch_size
-        for number in range(len(names)):
-            if number == 0 and _returns_pairs(state, bool(pairs)):
-                totals[0] += _sum_over_last_stages(state, [total for total, _ in pairs])
-                total_count += _sum_over_last_stages(state, [count for _, count in pairs])
-            else:
-                means = [output[number] for output in outputs]
-                totals[number] += weight * _sum_over_last_stages(state, means)
-        total_weight += weight
-        guard.calls.end()
-    if not total_weight:
-        raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
-    divisors = [_positive(total_count) if state.pairs else total_weight] + [total_weight] * len(
-        settings.config.score_names
-    )
-    return {name: total / divisor for name, total, divisor in zip(names, totals, divisors, strict=True)}
-
-
 def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(losses)).double().sum() if losses else torch.zeros((), dtype=torch.float64)
 
 
-def _sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> float:
+def sum_over_last_stages(state: TrainState, losses: Sequence[torch.Tensor]) -> float:
     """The float64 sum of numbers of all last stages, on every rank."""
     local = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
     return state.comm.guard.reduce(local)
 
 
-def _returns_pairs(state: TrainState, found: bool) -> bool:
+def returns_pairs(state: TrainState, found: bool) -> bool:
     """Whether the loss returns pairs (sum, count): the ranks of last stages have found it, and all agree on it once."""
     if state.pairs is None:
         state.pairs = state.comm.guard.max(found) > 0
@@ -410,12 +346,12 @@ def _returns_pairs(state: TrainState, found: bool) -> bool:
 
 def _total_weight(state: TrainState, weights: Sequence[torch.Tensor]) -> float:
     """Sum of the weights of an update's microbatches on all last stages; 1 for a loss that is a mean."""
-    if not _returns_pairs(state, bool(weights)):
+    if not returns_pairs(state, bool(weights)):
         return 1.0
-    return _positive(_sum_over_last_stages(state, weights))
+    return positive_count(sum_over_last_stages(state, weights))
 
 
-def _positive(count: float) -> float:
+def positive_count(count: float) -> float:
     """The count. Raises InvalidRequest, on all ranks, for a batch that counts nothing."""
     if not count > 0:
         raise InvalidRequest(

@@ -21,7 +21,6 @@ from suite.core.op import Place
 from suite.core.protocols import Group, Transport, Value, World
 from suite.core.trace import Trace
 from suite.engine.asynchronous import within_stream
-from suite.engine.batch_slicing import BatchSlicer
 from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.engine_config import EngineConfig
 from suite.engine.layers import Copies, cast
@@ -35,6 +34,7 @@ from suite.engine.rank_consistency import RankConsistencyCheck
 from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
+from suite.engine.stream import BatchSlicer
 from suite.engine.ties import Ends, TieGroup
 from suite.engine.user_state import UserState
 from suite.engine.weight_versions import WeightVersions
