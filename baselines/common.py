@@ -28,9 +28,9 @@ from suite.core.protocols import World
 from suite.engine.makers import configured, loss_of
 from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
-from suite.engine.optim.torch_optimizer import RULES, SuiteRule, torch_form
 from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
+from suite.engine.torch_api.torch_optimizer import RULES, SuiteRule, torch_form
 from suite.memory.checkpointing import checkpoint_interval
 from suite.schedule.placement import homes_of
 from suite.workload import Transformer

@@ -14,7 +14,7 @@ from suite.config.run import RunConfig
 from suite.conformance.resuming import train
 from suite.core.protocols import World
 from suite.engine.engine import Engine
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.engine.system import EngineSystem, to_tensors
 
 

@@ -118,7 +118,7 @@ class StageVersions:
 class WeightPolicy(Protocol):
     """Weight version that each pass reads.
 
-    A policy is a pure function: suite.engine.weight_versions and suite.weights.ledger call it with equal arguments.
+    A policy is a pure function: suite.engine.versions and suite.weights.ledger call it with equal arguments.
     A subclass inherits the defaults below.
 
     Attributes:

@@ -4,9 +4,9 @@
     for loss in engine.train(batches): ...
 
 Every rank of the grid runs the same lines, under mpiexec, torchrun or srun. Without a launcher the ranks are threads of
-one process (engine.thread_ranks). A batch is (inputs, targets), each a tensor, or a tuple or dict of tensors, with the
-samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk (microbatch *
-replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
+one process (engine.replay.thread_ranks). A batch is (inputs, targets), each a tensor, or a tuple or dict of tensors,
+with the samples in the first dimension. Every rank receives the whole batch and slices its own rows: chunk
+(microbatch * replicas + replica) of `microbatch` rows. Losses are means over the batch, and every rank returns them.
 
 The engine raises InvalidRequest for batches that differ between ranks (engine.rank_consistency). User code keeps its
 own random state (engine.random_state)."""
@@ -23,20 +23,21 @@ from suite.comm.rendezvous.launcher_env import launch_info
 from suite.core.op import Op
 from suite.core.protocols import Read
 from suite.core.values import Json
-from suite.engine import asynchronous, gather, optimizer_states
-from suite.engine.build_state import build_train_state
+from suite.engine.build import build_train_state
 from suite.engine.checkpoint import files, model_files, restore, save
 from suite.engine.engine_config import EngineConfig, takes
 from suite.engine.evaluate import run_evaluation
 from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
+from suite.engine.flush import StepRunner
+from suite.engine.guards import asynchronous
 from suite.engine.memory_tracker import MemoryTracker
-from suite.engine.optim.torch_optimizer import learning_rate
-from suite.engine.optimizer_states import OptimizerStateDict
 from suite.engine.prefetch import Prefetched
-from suite.engine.pruning_step import prune
-from suite.engine.step_runner import StepRunner
+from suite.engine.pruning.step import prune
+from suite.engine.replay.thread_ranks import ThreadRanks, check_open, on_every_rank
 from suite.engine.stream import Batch, BatchStream
-from suite.engine.thread_ranks import ThreadRanks, check_open, on_every_rank
+from suite.engine.torch_api import optimizer_states, state_dicts
+from suite.engine.torch_api.optimizer_states import OptimizerStateDict
+from suite.engine.torch_api.torch_optimizer import learning_rate
 from suite.pruning.mask import Key
 
 
@@ -168,7 +169,7 @@ class Engine:
 
     @on_every_rank
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
-        """Train only the entries `indices` of weights from now on: see engine.pruning_step.prune."""
+        """Train only the entries `indices` of weights from now on: see engine.pruning.step.prune."""
         with self.state.comm.guard.call("pruning"):
             prune(self.state, indices)
 
@@ -196,24 +197,24 @@ class Engine:
 
     @on_every_rank
     def predict(self, inputs: Any) -> Any:
-        """Output of the model in evaluation mode for any number of samples, on every rank: see engine.gather."""
-        return gather.predict(self.state, inputs)
+        """Output of the model in evaluation mode for any number of samples, on every rank (torch_api.state_dicts)."""
+        return state_dicts.predict(self.state, inputs)
 
     @on_every_rank
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the whole model on rank 0, by the names of plain PyTorch; empty on other ranks."""
         with self.state.comm.guard.call("weights"):
-            return gather.state_dict(self.state)
+            return state_dicts.state_dict(self.state)
 
     @on_every_rank
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Continue from the weights and buffers of a plain model. Moments and counters stay."""
         with self.state.comm.guard.call("weights"):
-            gather.load_state_dict(self.state, weights)
+            state_dicts.load_state_dict(self.state, weights)
 
     @on_every_rank
     def optimizer_state_dict(self) -> OptimizerStateDict:
-        """The state dict that the optimizer of a plain script has, on rank 0 (engine.optimizer_states)."""
+        """The state dict that the optimizer of a plain script has, on rank 0 (engine.torch_api.optimizer_states)."""
         with self.state.comm.guard.call("weights"):
             return optimizer_states.optimizer_state_dict(self.state)
 

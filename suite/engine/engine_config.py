@@ -29,11 +29,11 @@ from suite.engine.losses import check_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
-from suite.engine.optim.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
-from suite.engine.pruning import Pruning
-from suite.engine.split_model import ModelParts, is_container, split_model, whole_model
+from suite.engine.pruning.settings import Pruning
 from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.ties import Tie
+from suite.engine.torch_api.split_model import ModelParts, is_container, split_model, whole_model
+from suite.engine.torch_api.torch_optimizer import LEGAL, OptimizerFactory, SchedulerFactory
 from suite.memory.layout import Layout, compressed
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.placement import places
@@ -68,7 +68,7 @@ class EngineConfig:
         memory: Form and place of each model state; by default all on the device, and compressed for pruned weights.
         split: Layers of each stage; None divides them evenly.
         split_points: Names of the submodules that begin a layer, or patterns such as "layers.*"; None for the entries
-            of the model's largest nn.ModuleList or nn.Sequential (engine.split_model).
+            of the model's largest nn.ModuleList or nn.Sequential (engine.torch_api.split_model).
         input_names: Arguments of the model's forward that a batch holds; None for those without a default, or else
             the first.
         tied: Tied weights in pairs (layer, name, other layer, name), both trained or both frozen. Pairs with a common

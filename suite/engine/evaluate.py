@@ -9,7 +9,7 @@ import torch
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Value
-from suite.engine.step_runner import positive_count, returns_pairs, run_on_rank, sum_over_last_stages
+from suite.engine.flush import positive_count, returns_pairs, run_on_rank, sum_over_last_stages
 from suite.engine.stream import Batch
 from suite.engine.train_state import TrainState
 from suite.engine.worker import run_to_end

@@ -25,9 +25,9 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Transport
 from suite.core.values import format_value
 from suite.engine.callables import binding_error
+from suite.engine.guards.user_state import Follower
 from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
-from suite.engine.user_state import Follower
 
 Layer = nn.Module | Callable[[], nn.Module]
 _Module = TypeVar("_Module", bound=nn.Module)

@@ -28,7 +28,7 @@ from suite.core.protocols import Value
 from suite.core.values import format_value
 from suite.engine.callables import callable_name
 from suite.engine.random_state import undisturbed
-from suite.engine.structure import OutputStructure, Targets, call_on_outputs
+from suite.engine.torch_api.structure import OutputStructure, Targets, call_on_outputs
 
 HELD_BYTES = 256 * 2**20  # outputs of a batch that the check holds for its call
 _MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means over a microbatch

@@ -22,12 +22,12 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
 from suite.engine.callables import callable_name
+from suite.engine.guards.user_calls import call_layer, call_loss
+from suite.engine.guards.user_state import check_graph, modules_of
 from suite.engine.losses import Loss, read_loss, unit_of
 from suite.engine.random_state import EVALUATION, HostRandom, LayerRandom, undisturbed
 from suite.engine.split_backward import OwedGradients, check_splittable
-from suite.engine.structure import OutputStructure, Targets
-from suite.engine.user_calls import call_layer, call_loss
-from suite.engine.user_state import check_graph, modules_of
+from suite.engine.torch_api.structure import OutputStructure, Targets
 
 RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
 

@@ -24,7 +24,7 @@ from suite.core.op import Place
 from suite.core.protocols import Value
 from suite.core.values import format_value
 from suite.engine.prefetch import map_tensors
-from suite.engine.structure import Targets
+from suite.engine.torch_api.structure import Targets
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]]
 _END: Any = object()  # compared by identity, because == of arrays has no single truth value

@@ -19,7 +19,7 @@ from suite.data.batches import map_batches
 from suite.engine.checkpoint.restore import Loaded
 from suite.engine.engine import Engine
 from suite.engine.makers import Maker, configured, loss_of
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.stage import as_value
 from suite.engine.train_state import TrainState
 from suite.memory.checkpointing import resolve_interval

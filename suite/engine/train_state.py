@@ -20,24 +20,24 @@ from suite.core.grid import Grid
 from suite.core.op import Place
 from suite.core.protocols import Group, Transport, Value, World
 from suite.core.trace import Trace
-from suite.engine.asynchronous import within_stream
-from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.engine_config import EngineConfig
+from suite.engine.guards.asynchronous import within_stream
+from suite.engine.guards.checked_schedule import CheckedSchedule
+from suite.engine.guards.rank_consistency import RankConsistencyCheck
+from suite.engine.guards.user_state import UserState
 from suite.engine.layers import Copies, cast
 from suite.engine.losses import LossCheck
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
-from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.optim.update import Update
-from suite.engine.pruning import Pruning
-from suite.engine.rank_consistency import RankConsistencyCheck
-from suite.engine.split_model import ModelParts
+from suite.engine.pruning.settings import Pruning
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
 from suite.engine.stream import BatchSlicer
 from suite.engine.ties import Ends, TieGroup
-from suite.engine.user_state import UserState
-from suite.engine.weight_versions import WeightVersions
+from suite.engine.torch_api.split_model import ModelParts
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
+from suite.engine.versions import WeightVersions
 
 
 @dataclass(frozen=True, slots=True)

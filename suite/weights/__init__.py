@@ -1,4 +1,4 @@
-"""Weight-version policies: the version that each pass reads. suite.engine.weight_versions holds the tensors."""
+"""Weight-version policies: the version that each pass reads. suite.engine.versions holds the tensors."""
 
 from suite.weights.ledger import Ledger
 from suite.weights.policy import Latest, Predict

@@ -1,6 +1,6 @@
 """Ledger of weight versions: the versions alive on a stage after each op, and the version that each pass read.
 
-The ledger obeys the same policy as engine.weight_versions and holds no tensor, so a table of versions (PipeOptim Table
+The ledger obeys the same policy as engine.versions and holds no tensor, so a table of versions (PipeOptim Table
 II) needs no training run.
 """
 

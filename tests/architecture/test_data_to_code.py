@@ -36,7 +36,7 @@ REASONS = {
     ("suite/config/typed_yaml.py", "yaml.load"): "the C version of the safe loader",
     ("suite/core/expression.py", "evaluated text"): "a tree of numbers, symbols, operators and five functions alone",
     ("suite/engine/checkpoint/model_files.py", "torch.load"): "weights_only=True reads tensors, and refuses the rest",
-    ("suite/engine/gather.py", "torch.load"): "weights_only=True reads tensors, of another rank",
+    ("suite/engine/torch_api/state_dicts.py", "torch.load"): "weights_only=True reads tensors, of another rank",
     ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
     ("suite/papers/common/mutations.py", "a module by its name"): "modules of the suite that a committed file names",
     ("suite/papers/common/mutations.py", "evaluated text"): "source of the suite, changed as a committed file says",

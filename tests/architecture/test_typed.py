@@ -9,7 +9,11 @@ from tests.architecture.trees import sources, trees
 
 CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of unknown shape and validate it: rows of YAML, states of torch.optim, pickles
-    *("suite/papers/common/claims.py", "suite/engine/optim/torch_optimizer.py", "suite/engine/optimizer_states.py"),
+    *(
+        "suite/papers/common/claims.py",
+        "suite/engine/torch_api/torch_optimizer.py",
+        "suite/engine/torch_api/optimizer_states.py",
+    ),
     "suite/data/graphs/safe_pickle.py",
 }
 MOST_PROBES = 10  # calls of getattr with a literal name in suite and baselines together

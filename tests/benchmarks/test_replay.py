@@ -17,7 +17,7 @@ import torch
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.engine.random_state import drawing, initial
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.engine.stage import as_value
 from suite.engine.system import EngineSystem, to_tensors
 from tests.support.samples import measured_elsewhere, play, take_turns, tell

@@ -12,7 +12,7 @@ import torch
 
 from suite import Engine
 from suite.engine.makers import configured
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.system import EngineSystem
 from suite.pruning.random import RandomMask
 from tests.support.curves import config_of

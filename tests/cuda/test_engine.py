@@ -16,7 +16,7 @@ import torch
 from suite import SGD, AdamW, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.engine.system import EngineSystem
 from suite.gnn.plan import Placement
 from suite.gnn.train import Trainer

@@ -17,7 +17,7 @@ from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.process_setup import prepare
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.weights.policy import Predict
 from tests.distributed.program_laws import world_of
 from tests.support.cases import all_cases, gpt_case

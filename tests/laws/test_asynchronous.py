@@ -24,7 +24,7 @@ from suite.core.op import Kind, Op
 from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.weights import Latest
 from suite.weights.policy import Predict
 from tests.support.asynchronous import Pipeline, Rule, largest_difference

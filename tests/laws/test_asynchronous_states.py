@@ -23,8 +23,8 @@ from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState, predicted
 from suite.engine.optim.prediction import PIECE, predict
-from suite.engine.pruning import Pruning
-from suite.engine.replay import Replay
+from suite.engine.pruning.settings import Pruning
+from suite.engine.replay.replay import Replay
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict

@@ -19,7 +19,7 @@ from suite.core.grid import Grid
 from suite.engine import losses
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from tests.support.drawn import cells, generator
 from tests.support.refusals import refused
 

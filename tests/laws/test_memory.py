@@ -18,7 +18,7 @@ from suite.conformance.memory import check_memory, count_memory
 from suite.core.grid import Grid
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import compressed, offloaded, resident
 from tests.support.cases import engine_of, gpt_case
 from tests.support.drawn import cells, few

@@ -20,7 +20,7 @@ from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 from suite.comm import world
-from suite.engine import build_state, process_setup, step_runner
+from suite.engine import build, flush, process_setup
 from suite.engine.optim import update
 
 ROOT = str(Path(__file__).parents[2])
@@ -143,9 +143,9 @@ def fake_device() -> Iterator[Work]:
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(), Work() as work:
         for module in (world, process_setup):
             patch.setattr(module, "check_device", lambda device: None)
-        for module in (update, step_runner):
+        for module in (update, flush):
             patch.setattr(module, "check_attached", lambda states, **options: None)  # fake tensors have no address
-        patch.setattr(build_state, "check_half", lambda half, device: None)
+        patch.setattr(build, "check_half", lambda half, device: None)
         patch.setattr(torch.accelerator, "set_device_index", lambda index: None)
         patch.setattr(torch, "Event", _Event)
         generator = torch.Generator()  # of a backend written in Python there is none

@@ -13,7 +13,7 @@ from suite.core.protocols import MaskMethod
 from suite.engine.engine import Engine
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import RuleState
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import compressed
 from suite.pruning.mask import Indices, View, prunable
 from tests.support.cases import Case, engine_of

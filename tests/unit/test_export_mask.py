@@ -12,7 +12,7 @@ from suite.cli.export_mask import main
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.engine.optim.optimizer import AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.pruning.from_file import Saved
 from suite.pruning.mask import load
 from tests.support.cases import gpt_case

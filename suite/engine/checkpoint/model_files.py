@@ -10,9 +10,9 @@ import torch
 
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.files import write_atomically
-from suite.engine import gather
 from suite.engine.checkpoint import files
 from suite.engine.checkpoint.files import Tensors
+from suite.engine.torch_api import state_dicts
 from suite.engine.train_state import TrainState
 
 WEIGHTS = "model.safetensors"
@@ -32,7 +32,7 @@ def save_model(state: TrainState, folder: Path, *, sharded: bool) -> Path:
     guard, settings = state.comm.guard, state.settings
     path = folder / (INDEX if sharded else WEIGHTS)
     state.check_drained("save_model()")
-    whole = {} if sharded else gather.state_dict(state)
+    whole = {} if sharded else state_dicts.state_dict(state)
     with guard.all_or_none(f"{path} is written"):
         folder.mkdir(parents=True, exist_ok=True)
         if sharded:
@@ -49,7 +49,7 @@ def write_shard(state: TrainState, folder: Path) -> None:
     """Write the weights and buffers of this rank's layers; on the first replica only."""
     place = state.settings.place
     if place.replica == 0:
-        files.write(folder / shard(place.rank, place.ranks), gather.rank_tensors(state))
+        files.write(folder / shard(place.rank, place.ranks), state_dicts.rank_tensors(state))
 
 
 def shard(rank: int, ranks: int) -> str:
@@ -74,7 +74,7 @@ def load_model(state: TrainState, path: Path) -> None:
     Raises InvalidRequest on all ranks for a file that is missing or holds another model."""
     with state.comm.guard.all_or_none(f"{path} is loaded"):
         try:
-            weights = _read(path, gather.names_of_rank(state))
+            weights = _read(path, state_dicts.names_of_rank(state))
         except (SuiteError, OSError):
             raise
         except Exception as error:  # a damaged file may raise any class
@@ -83,7 +83,7 @@ def load_model(state: TrainState, path: Path) -> None:
                 rule="a file in the safetensors format, or a state dict that torch.save has written",
                 legal="torch.save(model.state_dict(), path)",
             ) from error
-    gather.load_state_dict(state, weights)
+    state_dicts.load_state_dict(state, weights)
 
 
 def _read(path: Path, wanted: set[str]) -> Tensors:

@@ -19,7 +19,6 @@ from torch import nn
 from suite import accelerator
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.values import Json
-from suite.engine import gather
 from suite.engine.checkpoint import files, run_fingerprint
 from suite.engine.checkpoint.files import Tensors
 from suite.engine.checkpoint.model_files import shard
@@ -35,8 +34,9 @@ from suite.engine.checkpoint.save import (
     described,
     training_file,
 )
-from suite.engine.optim.torch_optimizer import TorchOptimizer
-from suite.engine.pruning_step import reallocate, validate_mask
+from suite.engine.pruning.step import reallocate, validate_mask
+from suite.engine.torch_api import state_dicts
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
 from suite.pruning.mask import Indices, Key
 
@@ -125,7 +125,7 @@ class _Checkpoint:
         rank_state: Random states, and the state of a search for a mask, of this rank; on another grid, of rank 0.
         tensors: Saved buffers, moments and indices of this rank's layers, by (layer, kind, name).
         descriptions: What `described` returned for each layer.
-        weights: Weights and buffers with their saved values, as `gather.pairs_of` returns them.
+        weights: Weights and buffers with their saved values, as `state_dicts.pairs_of` returns them.
         kept: Kept indices by the ids of weights, if the run has to be pruned first.
     """
 
@@ -143,7 +143,7 @@ class _Checkpoint:
         for number, layer in state.numbered_layers():
             saved, current = self.descriptions[str(number)], described(state, layer)
             run_fingerprint.check_equal(path.name, {f"layer {number}": saved}, {f"layer {number}": current})
-        self.weights = gather.pairs_of(state, weights)
+        self.weights = state_dicts.pairs_of(state, weights)
         self.kept = self._kept_indices()
         search = self._search()
         self.notes: list[str] = []
@@ -160,7 +160,7 @@ class _Checkpoint:
     def _read_layers(self, replica: int) -> Tensors:
         """Read the tensors of this rank's layers. Returns their weights by the names in the whole model."""
         body, weights = self.body, Tensors()
-        numbers, names = list(map(str, self.state.settings.layers)), gather.names_of_rank(self.state)
+        numbers, names = list(map(str, self.state.settings.layers)), state_dicts.names_of_rank(self.state)
         for rank in sorted({body.ranks[int(number)] for number in numbers}):
             weights |= files.read(self.path / shard(rank, body.inter), names.__contains__)[0]
             for each in sorted({0, replica}):  # the first replica has moments, and every replica has its buffers
@@ -210,7 +210,7 @@ class _Checkpoint:
         state.pruned_after = body.pruned
         if (search := self._search()) and state.pruning is not None:
             state.pruning.restore_search(search)
-        gather.copy_pairs(state, self.weights)
+        state_dicts.copy_pairs(state, self.weights)
         if isinstance(optimizer, TorchOptimizer):
             optimizer.load_state_dict(body.optimizer)
         for number, layer in state.numbered_layers():

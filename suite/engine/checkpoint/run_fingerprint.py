@@ -16,8 +16,8 @@ from typing import Any
 from suite.core.errors import InvalidRequest
 from suite.core.members import attributes
 from suite.core.values import Json, leaves
-from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.ties import as_pairs
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
 
 RULE = "a checkpoint resumes a run with the settings that it was saved with"

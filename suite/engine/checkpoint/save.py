@@ -36,7 +36,7 @@ from suite.engine.checkpoint import files
 from suite.engine.checkpoint.files import Tensors
 from suite.engine.checkpoint.model_files import write_index, write_shard
 from suite.engine.checkpoint.run_fingerprint import fingerprint_of
-from suite.engine.optim.torch_optimizer import OptimizerSettings, TorchOptimizer
+from suite.engine.torch_api.torch_optimizer import OptimizerSettings, TorchOptimizer
 from suite.engine.train_state import TrainState
 
 FORMAT = 3

@@ -23,9 +23,9 @@ from suite.core.protocols import Group, Handle, Transport, UpdateRule
 from suite.core.trace import REDUCE, STEP, TIE
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
-from suite.engine.optim.torch_optimizer import TorchOptimizer
 from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 
 _EPSILON = 1e-6  # added to a norm before the division, as in torch's clip_grad_norm_
 

@@ -19,7 +19,7 @@ from suite.core.protocols import Group, MaskMethod
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import Adam
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.random_state import drawing, initial
 from suite.engine.states.compress import compress, expand
 from suite.memory.layout import compressed

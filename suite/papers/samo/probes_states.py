@@ -18,7 +18,7 @@ from suite.config.compose import resolve
 from suite.core.units import si
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.papers.common.answer import Cases, Question, range_of_setting
 from suite.papers.common.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine

@@ -263,7 +263,7 @@ class ReplayRank(RankProcess):
     """A rank that runs the ops of all ranks."""
 
     def _builder(self) -> Any:
-        from suite.engine.replay_system import ReplaySystem
+        from suite.engine.replay.system import ReplaySystem
 
         return partial(ReplaySystem, system=super()._builder())
 

@@ -30,7 +30,7 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.protocols import CostModel, DataSource, Schedule
-from suite.engine.replay_system import ReplaySystem
+from suite.engine.replay.system import ReplaySystem
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand

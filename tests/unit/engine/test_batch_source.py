@@ -16,7 +16,7 @@ from suite import SGD, Engine, Grid, Replay, accelerator
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.engine import step_runner
+from suite.engine import flush
 from suite.engine.random_state import undisturbed
 from tests.support.drawn import cells
 from tests.support.refusals import refused
@@ -255,7 +255,7 @@ def test_streams_check_lengths_and_sizes() -> None:
 
 
 def test_a_long_stream_keeps_its_newest_ops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_runner, "KEPT_OPS", 20)
+    monkeypatch.setattr(flush, "KEPT_OPS", 20)
     engine = alone(update_interval=1)
     for _ in engine.train([ONES] * 30):  # of four microbatches, each with a forward pass, a backward pass and an update
         assert engine.state.versions.ledger is not None

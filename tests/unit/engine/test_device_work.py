@@ -14,7 +14,7 @@ from suite import SGD, AdamW, Engine, RMSprop, accelerator
 from suite.accelerator import Clock
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, STEP
 from suite.engine.optim.optimizer import RuleState
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.pruning.magnitude import Magnitude
 from tests.support.small_engines import alone, linears, mse_loss, normal_batches
 

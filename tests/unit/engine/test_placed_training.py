@@ -22,9 +22,9 @@ from suite.core.op import EVALUATION_CAPACITY, FlushInterval
 from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import AdamW
-from suite.engine.pruning import Pruning
-from suite.engine.recorded_order import Passes
-from suite.engine.replay import Replay
+from suite.engine.pruning.settings import Pruning
+from suite.engine.replay.recorded_order import Passes
+from suite.engine.replay.replay import Replay
 from suite.pruning.magnitude import Magnitude
 from suite.schedule import evaluation
 from suite.schedule.check import check_evaluation

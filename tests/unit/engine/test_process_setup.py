@@ -13,8 +13,9 @@ from torch import nn
 from suite import SGD, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName, Unsupported
-from suite.engine import build_state, process_setup, thread_ranks
+from suite.engine import build, process_setup
 from suite.engine.process_setup import check_half, device_of, gemm_rate
+from suite.engine.replay import thread_ranks
 from tests.support.refusals import refused
 
 
@@ -57,7 +58,7 @@ def test_engine_asks_for_the_device(monkeypatch: pytest.MonkeyPatch, grid: Grid)
         asked.append((len(layers), str(device)))
         return "cpu"
 
-    monkeypatch.setattr(build_state, "device_of", asks)
+    monkeypatch.setattr(build, "device_of", asks)
     monkeypatch.setattr(thread_ranks, "device_of", asks)
     arguments: Any = {"loss": lambda y, t: y.mean(), "optimizer": SGD(0.1), "microbatch": 1, "grid": grid}
     Engine(layers, device="cuda", **arguments)
@@ -82,7 +83,7 @@ def test_engine_checks_half_dtype_before_making_layers(monkeypatch: pytest.Monke
     def missing(half: str, device: torch.device) -> None:
         raise Unsupported(half)
 
-    monkeypatch.setattr(build_state, "check_half", missing)
+    monkeypatch.setattr(build, "check_half", missing)
     with refused(Unsupported, subject="float16"):
         Engine([layer], loss=lambda y, t: y.mean(), optimizer=SGD(0.1), microbatch=1, half="float16")
     assert not created

@@ -19,7 +19,7 @@ from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.states.compress import compress, expand, mask
 from suite.memory.layout import compressed, offloaded, resident
 from suite.pruning.early_bird import EarlyBird

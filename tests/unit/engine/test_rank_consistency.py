@@ -15,8 +15,8 @@ from torch import nn
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError, SuiteError
-from suite.engine import rank_consistency
-from suite.engine.rank_consistency import SAMPLE, RankConsistencyCheck
+from suite.engine.guards import rank_consistency
+from suite.engine.guards.rank_consistency import SAMPLE, RankConsistencyCheck
 from tests.support.drawn import cells, generator
 from tests.support.waiting import patience
 

@@ -21,7 +21,7 @@ from suite.core.protocols import Read, Value
 from suite.engine import split_backward
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.random_state import drawing
 from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage

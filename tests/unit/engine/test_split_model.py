@@ -19,9 +19,9 @@ from torch import nn
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.engine.replay import Replay
-from suite.engine.split_model import split_model
-from suite.engine.structure import flatten
+from suite.engine.replay.replay import Replay
+from suite.engine.torch_api.split_model import split_model
+from suite.engine.torch_api.structure import flatten
 from tests.support import split_models as models
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import fault, refused

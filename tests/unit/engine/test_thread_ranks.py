@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from suite import SGD, AdamW, Engine, Grid, Predict, Replay
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.engine.thread_ranks import batch_readers
+from suite.engine.replay.thread_ranks import batch_readers
 from suite.schedule import OneFOneB
 from suite.schedule.zbv import ZBV
 from tests.support.drawn import drawn

@@ -24,7 +24,7 @@ from suite.engine.engine import Engine
 from suite.engine.layers import Layer
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, Key, View

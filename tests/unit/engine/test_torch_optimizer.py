@@ -18,8 +18,8 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim import optimizer as rules
-from suite.engine.optim.torch_optimizer import TrainedWeights
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
+from suite.engine.torch_api.torch_optimizer import TrainedWeights
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
 from suite.schedule import OneFOneB

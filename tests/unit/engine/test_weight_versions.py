@@ -13,7 +13,7 @@ from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.engine.optim.optimizer import SGD, predicted
 from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
-from suite.engine.weight_versions import WeightVersions
+from suite.engine.versions import WeightVersions
 from suite.memory import resident
 from suite.weights import Latest
 from tests.support.refusals import refused

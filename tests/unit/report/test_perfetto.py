@@ -26,7 +26,7 @@ from suite.core.trace import (
     Trace,
 )
 from suite.engine.optim.optimizer import AdamW
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import compressed
 from suite.report.load import read_store
 from suite.report.plots.figure import COLOURS

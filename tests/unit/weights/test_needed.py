@@ -11,8 +11,8 @@ from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule, WeightPolicy
-from suite.engine.recorded_order import RecordedVersions
-from suite.engine.replay import KeepEqualReads
+from suite.engine.replay.recorded_order import RecordedVersions
+from suite.engine.replay.replay import KeepEqualReads
 from suite.schedule import ZBV, LoopedBFS, MessageDriven, OneFOneB, Staircase
 from suite.schedule.check import check
 from suite.schedule.placement import places

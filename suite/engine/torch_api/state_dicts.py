@@ -20,8 +20,8 @@ from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Handle, Value
+from suite.engine.flush import run_on_rank
 from suite.engine.states.compress import mask
-from suite.engine.step_runner import run_on_rank
 from suite.engine.train_state import TrainState
 from suite.engine.worker import run_to_end
 

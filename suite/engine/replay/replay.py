@@ -22,10 +22,10 @@ from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
 from suite.engine.engine import Engine
 from suite.engine.engine_config import EngineConfig, check_names
 from suite.engine.layers import Layer
-from suite.engine.recorded_order import Passes, RecordedSchedule, RecordedVersions
+from suite.engine.replay.recorded_order import Passes, RecordedSchedule, RecordedVersions
+from suite.engine.replay.thread_ranks import ThreadRanks
 from suite.engine.stage import Stage, as_value
 from suite.engine.stream import Batch
-from suite.engine.thread_ranks import ThreadRanks
 
 
 class Replay(ThreadRanks[Engine]):

@@ -21,15 +21,15 @@ from torch import nn
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
-from suite.engine.asynchronous import within_stream
 from suite.engine.engine_config import EngineConfig
+from suite.engine.guards.asynchronous import within_stream
+from suite.engine.guards.user_state import Follower
 from suite.engine.layers import Layer, copied, copy_shared
 from suite.engine.prefetch import map_tensors
 from suite.engine.process_setup import device_of
 from suite.engine.stream import Batch
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
-from suite.engine.user_state import Follower
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")

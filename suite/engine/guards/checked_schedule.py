@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.protocols import Schedule
-from suite.engine.recorded_order import RecordedSchedule
+from suite.engine.replay.recorded_order import RecordedSchedule
 from suite.schedule import evaluation
 from suite.schedule.check import check, check_evaluation, check_message_order, check_one_version
 from suite.schedule.static import fixed

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from suite.core.errors import Unsupported
-from suite.engine.optim.torch_optimizer import OptimizerFactory, TrainedWeights, keep_own, made_optimizer
+from suite.engine.torch_api.torch_optimizer import OptimizerFactory, TrainedWeights, keep_own, made_optimizer
 
 
 def check_separable(

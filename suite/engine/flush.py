@@ -18,15 +18,15 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Program
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
-from suite.engine.asynchronous import NO_COMMON_UPDATE
+from suite.engine.guards.asynchronous import NO_COMMON_UPDATE
 from suite.engine.layers import share_buffers
 from suite.engine.optim.update import check_attached
-from suite.engine.pruning_step import prune_if_due
+from suite.engine.pruning.step import prune_if_due
 from suite.engine.random_state import same_draws
 from suite.engine.stage import Stage
 from suite.engine.stream import BatchStream
 from suite.engine.train_state import TrainState
-from suite.engine.weight_versions import keep_newest
+from suite.engine.versions import keep_newest
 from suite.engine.worker import Execute, run_program
 
 KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
@@ -167,7 +167,7 @@ class StepRunner:
         return output
 
     def _check_modules(self) -> None:
-        """Compare the user's modules after the passes of a batch: see engine.user_state."""
+        """Compare the user's modules after the passes of a batch: see engine.guards.user_state."""
         state = self.state
         grid, copies = state.settings.grid, state.copies
         state.user.check_update(alone=grid.size == 1 and not copies.layers)

@@ -1,4 +1,4 @@
-"""Layers that are parts of a model, between two cuts of its traced forward (engine.split_model)."""
+"""Layers that are parts of a model, between two cuts of its traced forward (engine.torch_api.split_model)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import fx, nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.engine.structure import OutputStructure, flatten
+from suite.engine.torch_api.structure import OutputStructure, flatten
 
 
 @dataclass(frozen=True, slots=True)

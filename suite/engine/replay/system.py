@@ -10,7 +10,7 @@ from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
 from suite.data.batches import map_batches
-from suite.engine.replay import Replay
+from suite.engine.replay.replay import Replay
 from suite.engine.system import EngineSystem, decode_outputs, loss_scale_notes, network, to_tensors
 
 

@@ -14,7 +14,7 @@ from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy
 from suite.engine.engine_config import EngineConfig
 from suite.engine.optim.optimizer import SGD
-from suite.engine.optim.torch_optimizer import TorchOptimizer
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.schedule.placement import check_policy, is_plain, places
 
 NO_COMMON_UPDATE = "stages of an asynchronous pipeline are never at the same update"

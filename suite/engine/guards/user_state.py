@@ -17,7 +17,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.values import format_value
-from suite.engine.model_layer import ModelLayer, WholeModel
+from suite.engine.torch_api.model_layer import ModelLayer, WholeModel
 
 _OF_MODULE = frozenset(vars(nn.Module()))  # attributes of every module: weights, submodules, hooks, the mode
 _OF_LAYER = frozenset(("model_part", "names", "structure", "root"))  # attributes of the engine's own layers

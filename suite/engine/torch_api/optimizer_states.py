@@ -15,8 +15,8 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import UpdateRule
-from suite.engine.gather import Tensors, collect
-from suite.engine.optim.torch_optimizer import STATE_NAMES, SuiteRule, TorchOptimizer, TrainedWeights, torch_form
+from suite.engine.torch_api.state_dicts import Tensors, collect
+from suite.engine.torch_api.torch_optimizer import STATE_NAMES, SuiteRule, TorchOptimizer, TrainedWeights, torch_form
 from suite.engine.train_state import TrainState
 
 OptimizerStateDict: TypeAlias = "dict[str, Any]"  # of torch.optim.Optimizer.state_dict; empty on other ranks

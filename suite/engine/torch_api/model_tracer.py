@@ -35,7 +35,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from suite.core.errors import InvalidRequest
-from suite.engine.structure import OutputStructure, flatten
+from suite.engine.torch_api.structure import OutputStructure, flatten
 
 _ONE_TRACE = Lock()  # torch.fx patches classes of torch for the whole process
 _SIZED = (torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn)  # they take sizes as separate arguments

@@ -14,10 +14,10 @@ import torch
 from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.values import format_value
-from suite.engine.optim.torch_optimizer import TorchOptimizer
-from suite.engine.pruning import Pruning
+from suite.engine.pruning.settings import Pruning
 from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
 from suite.engine.ties import TieGroup, as_pairs
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
 from suite.pruning.mask import Indices, Key, View, check_index, describe_weight, prunable
 

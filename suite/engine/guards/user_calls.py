@@ -16,8 +16,8 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
 from suite.engine.callables import binding_error, callable_name
-from suite.engine.model_layer import ModelLayer
-from suite.engine.structure import OutputStructure, Targets, call_on_outputs
+from suite.engine.torch_api.model_layer import ModelLayer
+from suite.engine.torch_api.structure import OutputStructure, Targets, call_on_outputs
 
 _LAYER_RULE = "a layer takes the tensors that the layer before it returns, and the first layer the inputs of a batch"
 _LAYER_LEGAL = "train_batch((inputs, targets)), or predict(inputs)"

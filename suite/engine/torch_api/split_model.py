@@ -4,7 +4,7 @@
     any other module                layers that begin at its split points, by default at its blocks
     one that cannot be split        on one stage it is a layer, and its own forward runs
 
-The forward of the model is traced (engine.model_tracer) and cut before the call of each split point. Each part is a
+The forward of the model is traced (torch_api.model_tracer) and cut before the call of each split point. Each part is a
 layer. It takes the tensors that live over the cut before it, and returns those that live over the next cut, so masks,
 positions and skip connections travel with the hidden state. The last layer returns the tensors of the output.
 
@@ -30,9 +30,9 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import format_value
 from suite.engine.callables import binding_error
 from suite.engine.layers import Layer
-from suite.engine.model_layer import LayerPass, ModelLayer, ModelPart, WholeModel, may_write
-from suite.engine.model_tracer import ModelTrace, hooks_of, is_tensor, trace_model
-from suite.engine.structure import OutputStructure
+from suite.engine.torch_api.model_layer import LayerPass, ModelLayer, ModelPart, WholeModel, may_write
+from suite.engine.torch_api.model_tracer import ModelTrace, hooks_of, is_tensor, trace_model
+from suite.engine.torch_api.structure import OutputStructure
 
 _LEGAL_POINTS = 'split_points=["layers.0", "layers.1"] or split_points=["layers.*"]'
 _Traces = Mapping[bool, ModelTrace]  # by whether the model trains

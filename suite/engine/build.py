@@ -18,28 +18,28 @@ from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule, WeightPolicy, World
-from suite.engine import asynchronous
-from suite.engine.checked_schedule import CheckedSchedule
 from suite.engine.engine_config import EngineConfig, makes_optimizer
+from suite.engine.guards import asynchronous
+from suite.engine.guards.checked_schedule import CheckedSchedule
+from suite.engine.guards.rank_consistency import RankConsistencyCheck
+from suite.engine.guards.user_state import UserState
 from suite.engine.layers import broadcast_weights, make_modules
 from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop, state_names
-from suite.engine.optim.separable import check_separable
-from suite.engine.optim.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.optim.update import Update
 from suite.engine.process_setup import check_half, device_of
-from suite.engine.pruning_step import prune_if_due
-from suite.engine.rank_consistency import RankConsistencyCheck
+from suite.engine.pruning.step import prune_if_due
 from suite.engine.split_backward import check_splittable
-from suite.engine.split_model import ModelParts
 from suite.engine.stage import Stage
 from suite.engine.states.state import FusedStep, ModelState
 from suite.engine.stream import BatchSlicer
 from suite.engine.ties import Ends, TieGroup, broadcast_ties, find_ties, make_ties
+from suite.engine.torch_api.separable import check_separable
+from suite.engine.torch_api.split_model import ModelParts
+from suite.engine.torch_api.torch_optimizer import TorchOptimizer, TrainedWeights
 from suite.engine.train_state import Communicators, RunSettings, TrainState
-from suite.engine.user_state import UserState
-from suite.engine.weight_versions import WeightVersions
+from suite.engine.versions import WeightVersions
 from suite.schedule.placement import is_split, place_of
 from suite.weights.policy import Latest
 from suite.workload.split import evenly

@@ -1,0 +1,1 @@
+"""Checks of the user's calls and modules, and between ranks."""

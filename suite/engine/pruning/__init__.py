@@ -1,0 +1,1 @@
+"""Pruning of a network while it trains."""

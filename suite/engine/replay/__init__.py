@@ -1,0 +1,1 @@
+"""Every rank of a grid in one process."""

@@ -1,0 +1,1 @@
+"""What PyTorch gives and takes: modules, optimizers and state dicts."""
