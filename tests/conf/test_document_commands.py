@@ -171,12 +171,12 @@ def check_composes(words: list[str]) -> None:
 
 
 def fault(command: str) -> str:
-    """Why a command would be refused; empty if it parses and composes."""
+    """Why a command would be refused; empty if it parses and composes, up to the files that it reads."""
     try:
         for words in suite_commands(command):
             check_composes(words)
     except (SuiteError, AssertionError) as error:
-        return str(error) or "refused"
+        return "" if "No such file or directory" in str(error) else str(error) or "refused"
     return ""
 
 

@@ -277,7 +277,6 @@ def test_a_rank_leaves_what_it_swept() -> None:
     summary = plan_of(config).summarize(config, samples, [(swept,) for swept in samples["sweeps"]])
     samples_of = {name: metric.values for name, metric in summary.metrics.items() if ", " in name}
     assert all(len(values) == 4 and min(values) > 0 for values in samples_of.values())
-    assert rank.memory(()) == (None, {})
     rank.close()
 
 
