@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -152,6 +152,8 @@ def legal_value(info: FieldInfo) -> Sequence[Any]:
         return ([*info.default],)
     union = get_origin(info.annotation) in (Union, UnionType)
     kind = get_args(info.annotation)[0] if union else info.annotation
+    if get_origin(kind) is Literal:
+        return get_args(kind)
     return next(((value,) for each, value in _LEGAL.items() if (get_origin(kind) or kind) is each), ())
 
 

@@ -78,7 +78,7 @@ COMMANDS: dict[str, tuple[str, str, bytes, Callable[[Path], list[str]]]] = {
         "{}.txt",
         "0 1 2 3 4 5",
         b"7",
-        lambda file: ["draw", "system=cagnet", "graph=edge_list", f"graph.source.file={file}"],
+        lambda file: ["run", "system=cagnet", "executor=volumes", "graph=edge_list", f"graph.source.file={file}"],
     ),
 }
 DAMAGES = ("cut", "binary", "empty", "another type", "a missing field")

@@ -37,7 +37,7 @@ def test_a_peer_scales_by_its_own_rule() -> None:
     assert train_options(config_of(["precision=fp16", "precision.loss_scale.start=1024.0"])).scale().start == 1024.0
     assert train_options(config_of([])).scale().most == 1.0
     other = config_of([]).changed({"precision.loss_scale": {"_target_": "suite.core.grid.Grid"}})
-    with refused(InvalidRequest, "loss_scale"):
+    with refused(InvalidRequest, "precision.loss_scale"):
         train_options(other).scale()
     options = replace(train_options(config_of([])), loss_scale=SimpleNamespace(build=object))
     with refused(Unsupported, "precision.loss_scale", "object"):

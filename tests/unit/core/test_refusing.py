@@ -76,14 +76,14 @@ class Numbers:
     free: float = -1.0
 
     def __post_init__(self) -> None:
-        check_bounds(self, "numbers")
+        check_bounds(self)
 
 
 def test_numbers_have_bounds() -> None:
     Numbers(share=0, size=1e-300, time=0)
     for name, values in {"share": (1.0, -0.1, math.nan), "size": (0.0, math.inf), "time": (-1, True)}.items():
         for value in values:
-            with refused(InvalidRequest, f"numbers.{name}", value) as caught:
+            with refused(InvalidRequest, name, value) as caught:
                 Numbers(**{name: value})
             Numbers(**{name: float(caught.value.legal.partition("=")[2])})
 
