@@ -58,7 +58,7 @@ def test_only_suspended_ranks_wait_for_days(
 ) -> None:
     limits = []
     monkeypatch.setattr(
-        process_group, "ProcessGroups", lambda *args, **kwargs: SimpleNamespace(departures=None, group=id)
+        process_group, "ProcessGroups", lambda *args, **kwargs: SimpleNamespace(departures=None, group=id, groups={})
     )
     monkeypatch.setattr(dist, "new_group", lambda *args, timeout=None, **kwargs: limits.append(timeout))
     monkeypatch.setattr(
