@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.scripts import printed
 
-FLAG, NORM, LOSS = "read in /suite/engine/states/state.py", "copy in /suite/engine/optim/update.py", "step_runner.py"
+FLAG, NORM, LOSS = "read in /suite/engine/states/state.py", "copy in /suite/engine/optim/update.py", "flush.py"
 CASES = {  # waits of one batch, in order
     "precision=full": [LOSS],
     "precision=bf16": [FLAG, LOSS],
