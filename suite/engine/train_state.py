@@ -1,6 +1,6 @@
 """State of a training run on one rank.
 
-`TrainState` is a record: the engine builds it (`build_state`), the step runner advances it, a checkpoint saves and
+`TrainState` is a record: the engine builds it (`build`), `flush` advances it, a checkpoint saves and
 restores it, and pruning replaces its model states. These modules do not depend on the engine itself.
 """
 
