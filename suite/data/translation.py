@@ -129,13 +129,13 @@ class Translation(DataSource):
         return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(sentences, [right]).score)}
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Text of a translation's numbers up to END."""
+        """Text of a translation's numbers up to END. A number without a word, which a network may have, is unknown."""
         words: list[str] = []
         for token in tokens:
             if token == END:
                 break
             if token not in (PADDING, BEGIN):
-                words.append(self.words[token])
+                words.append(self.words[token] if token < len(self.words) else MARKS[1])
         return self.joined(words)
 
     def _cut(self, part: SentenceSet, chosen: Sequence[int], shape: Any) -> Batch:

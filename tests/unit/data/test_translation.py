@@ -149,6 +149,7 @@ def test_wmt16_reads_its_published_files(wmt: Path, monkeypatch: pytest.MonkeyPa
     assert targets.tolist() == [[das, ha, us, END, PADDING], [das, END, PADDING, PADDING, PADDING]]
     assert data.text(targets[0]) == "das Haus"
     assert data.text([das, ha, END]) == "das Ha", "an open piece at the end"
+    assert data.text([das, 10**6, END]) == "das <unk>", "a number of a network with more words"
     provenance = data.provenance()
     assert provenance["bytes"] == sum((wmt / name).stat().st_size for name in translation.LAYOUTS["wmt16"][1:])
     monkeypatch.setattr(translation, "CHUNK", 7)
