@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from baselines import deepspeed_3d
 from suite.comm.world import init_world
 from suite.config.run import RunConfig
+from suite.engine.guards.rank_consistency import tensors_in
 from tests.support.curves import batch
 
 WARM_UP = 2  # the first batch tells the neighbours shapes
@@ -40,20 +40,12 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
-            payloads = [list(_tensors(argument)) for argument in args]  # what goes in, and what comes out
+            payloads = [list(tensors_in(argument)) for argument in args]  # what goes in, and what comes out
             dtypes = sorted({str(t.dtype).removeprefix("torch.") for payload in payloads for t in payload})
             size = max(sum(t.numel() * t.element_size() for t in payload) for payload in payloads)
             (group,) = [member for argument in args if (member := _group(argument)) is not None]
             self.made.append((func.overloadpacket.__name__, dtypes, size, dist.get_process_group_ranks(group)))
         return func(*args, **(kwargs or {}))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
 
 
 def _group(value: Any) -> ProcessGroup | None:

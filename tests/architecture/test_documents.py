@@ -11,6 +11,7 @@ TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+READING = (ROOT / "docs/engine.md").read_text(encoding="utf-8")
 WALKS = ["An op, from schedule to wire", "A configuration, from YAML to record", "A claim, from its row to its verdict"]
 
 
@@ -23,7 +24,7 @@ def test_links_lead_to_files_and_every_document_is_listed() -> None:
 
 
 def test_every_path_in_the_architecture_exists() -> None:
-    paths = re.findall(r"`((?:suite|baselines|conf|docs|tests)(?:/[\w./]*)?)(?:: \w+)?`", ARCHITECTURE)
+    paths = re.findall(r"`((?:suite|baselines|conf|docs|tests)(?:/[\w./]*)?)(?:: \w+)?`", ARCHITECTURE + READING)
     assert len(paths) >= 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
 

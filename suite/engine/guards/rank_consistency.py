@@ -104,7 +104,7 @@ class RankConsistencyCheck:
         self.batches[call] += 1
         number = self.batches[call]
         compared = number == 1 or number % EVERY == 0
-        content = _hash(*(elements(tensor, number) for tensor in _tensors(batch))) if compared else 0
+        content = _hash(*(elements(tensor, number) for tensor in tensors_in(batch))) if compared else 0
         return (_hash(repr(_sizes(batch)).encode()) << _BITS) + content
 
     # -- streams -----------------------------------------------------------------------------------------------------
@@ -221,15 +221,16 @@ def _sizes(value: Any) -> Any:
     return type(value).__name__
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _tensors(part)
+            yield from tensors_in(part)
     elif isinstance(value, Mapping):  # ranks may make it in another order
         for name in sorted(value, key=str):
-            yield from _tensors(value[name])
+            yield from tensors_in(value[name])
 
 
 @torch.no_grad()
