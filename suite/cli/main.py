@@ -18,7 +18,6 @@ from suite.core.words import is_word
 COMMANDS = (  # in the order of the help
     *("run", "sweep", "check", "draw", "plan", "show", "report", "claims", "league", "compare", "nightly"),
     *("conformance", "doctor", "reproduce", "gpu", "config", "artifact", "export-mask", "dataset-info"),
-    "profile-split",
 )
 
 

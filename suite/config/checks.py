@@ -57,7 +57,7 @@ class Listed(BaseModel):
 
 
 class Profiling(Settings):
-    """Keys of `suite profile-split`, in addition to the keys of a run."""
+    """Keys of `suite plan`, in addition to the keys of a run."""
 
     machine: Plugin[Machine]
 

@@ -42,7 +42,7 @@ class RunConfig(Settings):
     update_interval: Annotated[Count | None, Field(examples=[None])] = None
     """Microbatches per update in an asynchronous pipeline; null: the pipeline drains for one update per batch."""
     split: Annotated[Name, name_like("even")] = "even"
-    """Split of layers over stages: even (blocks), cost (flops), pipedream (its rule), or FILE.json (a profile)."""
+    """Split of layers over stages: even (blocks), cost (flops) or pipedream (its rule)."""
     comm: Comm = Comm()
     measure: Measure = Measure()
     checkpoint: Checkpoint = Checkpoint()

@@ -120,7 +120,7 @@ class SimulationPlan:
 
     def __post_init__(self) -> None:
         transformer(self.shape)
-        if self.split not in SPLITS and not self.split.endswith(".json"):
+        if self.split not in SPLITS:
             raise UnknownName("split", self.split, SPLITS)
         if self.microbatch < 1:
             raise InvalidRequest(f"microbatch={self.microbatch}", rule="at least 1 sequence", legal="1")

@@ -1,7 +1,7 @@
 """Split of layers into stages that minimizes the time of the slowest stage.
 
-One dynamic program serves two rules: `evenly` counts blocks, and `by_cost` adds costs. Ties are broken by the smallest
-sum of squared stage times, then by the longest early stages. suite.workload.pipedream_split also counts messages.
+One dynamic program serves three rules: `evenly` counts blocks, `by_cost` adds costs, and PipeDream's rule also counts
+messages. Ties are broken by the smallest sum of squared stage times, then by the longest early stages.
 `divide` is the entry point of all rules; `divide_ranks` balances ranks that hold several stages.
 """
 
@@ -12,36 +12,36 @@ from functools import cache
 from itertools import pairwise, product
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.workload.pipedream_split import Profile, Rates, equal
+from suite.workload.pipedream_split import Rates, cut_seconds, layer_seconds
 from suite.workload.transformer import Network
 
 Split = tuple[range, ...]
 LOOKED = 100_000_000  # most sums of layers in a search for a split: ten seconds
 
 
-def _check_size(count: int, stages: int) -> None:
-    """Raise InvalidRequest for a split whose search would take more than about ten seconds."""
-    if count * count * stages > LOOKED:
-        raise InvalidRequest(
-            f"{count} layers on {stages} stages",
-            rule=f"layers^2 * stages, here {count * count * stages}, is at most {LOOKED}: ten seconds of search",
-            legal=f"{int((LOOKED / stages) ** 0.5)} layers",
-        )
-
-
-def by_cost(costs: Sequence[float], stages: int) -> Split:
+def by_cost(costs: Sequence[float], stages: int, cuts: Sequence[float] = ()) -> Split:
     """Ranges of layer indices, one per stage, in order; no stage is empty.
+
+    Args:
+        costs: Cost of each layer.
+        cuts: Cost of a cut after each layer, which bounds the split like that of a stage; without, cuts are free.
 
     Raises InvalidRequest for more stages than layers.
     """
     count = len(costs)
+    cut_costs = (0.0, *(cuts or [0.0] * count))  # before each layer
     if not 1 <= stages <= count:
         raise InvalidRequest(
             f"stages={stages} for {count} layers",
             rule="every stage holds at least one layer",
             legal=f"stages={count}",
         )
-    _check_size(count, stages)
+    if count * count * stages > LOOKED:
+        raise InvalidRequest(
+            f"{count} layers on {stages} stages",
+            rule=f"layers^2 * stages, here {count * count * stages}, is at most {LOOKED}: ten seconds of search",
+            legal=f"{int((LOOKED / stages) ** 0.5)} layers",
+        )
     if any(cost < 0 for cost in costs):
         raise InvalidRequest(f"a layer cost of {min(costs)}", rule="costs are not negative", legal="0")
     total = [0.0]
@@ -52,25 +52,27 @@ def by_cost(costs: Sequence[float], stages: int) -> Split:
     slowest = dict(enumerate(total))
     for used in range(2, stages + 1):
         slowest = {
-            n: min(max(slowest[cut], total[n] - total[cut]) for cut in range(used - 1, n))
+            n: min(max(slowest[cut], cut_costs[cut], total[n] - total[cut]) for cut in range(used - 1, n))
             for n in range(used, count + 1)
         }
     bound = slowest[count]
-    # best[n] = (sum of squares, minus each cut) for the first n layers on the stages seen so far, none above the bound
+    # best[n] = (sum of squares, minus each end) for the first n layers on the stages seen so far, none above the bound
     best: dict[int, tuple[float, tuple[int, ...]]]
     best = {n: (total[n] ** 2, (-n,)) for n in range(1, count + 1) if total[n] <= bound}
     for _ in range(1, stages):
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for cut, (squares, cuts) in best.items():
+        for cut, (squares, ends) in best.items():
+            if cut_costs[cut] > bound:
+                continue
             for n in range(cut + 1, count + 1):
                 stage_cost = total[n] - total[cut]
                 if stage_cost > bound:
                     break
-                option = (squares + stage_cost * stage_cost, (*cuts, -n))
+                option = (squares + stage_cost * stage_cost, (*ends, -n))
                 step[n] = min(step.get(n, option), option)
         best = step
-    ends = [-cut for cut in best[count][1]]
-    return tuple(range(start, stop) for start, stop in zip((0, *ends), ends, strict=False))
+    stops = [-end for end in best[count][1]]
+    return tuple(range(start, stop) for start, stop in zip((0, *stops), stops, strict=False))
 
 
 def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
@@ -98,21 +100,12 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
 
     Args:
         by: "even" gives each stage the same number of layers; the embedding and the head of a GPT do not count if
-            there is a block for every stage. "cost" balances flops. "pipedream" applies PipeDream's rule to a profile
-            that follows from the shape and `rates`. FILE.json applies it to a profile from `suite profile-split`.
+            there is a block for every stage. "cost" balances flops. "pipedream" applies PipeDream's rule to the
+            seconds that follow from the shape and `rates`.
 
-    Raises InvalidRequest for more stages than layers, and for a profile of another network.
+    Raises InvalidRequest for more stages than layers.
     """
-    if by.endswith(".json"):
-        profile, layers = Profile.read(by), len(shape.shapes())
-        if profile.layers != layers:
-            raise InvalidRequest(
-                f"split={by} of {profile.layers} layers for a network of {layers}",
-                rule="the profile has the same number of layers as the network",
-                legal="split=pipedream",
-            )
-        return equal(profile, stages).split
-    return _divide(shape, stages, by, rates)
+    return _divide(shape, stages, by, rates or Rates())
 
 
 def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | None = None) -> Split:
@@ -125,7 +118,7 @@ def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | N
 
     Args:
         homes: Rank of each stage.
-        by: As for `divide`. A profile and "pipedream" give the costs of layers; messages are not counted.
+        by: As for `divide`. "pipedream" gives the costs of layers; messages are not counted.
     """
     homes = tuple(homes)
     if len(set(homes)) == len(homes):
@@ -141,8 +134,7 @@ def _costs(shape: Network, by: str, rates: Rates | None) -> tuple[float, ...]:
         return (0.0, *[1.0] * (len(shapes) - 2), 0.0) if ends else (1.0,) * len(shapes)
     if by == "cost":
         return tuple(float(layer.flops) for layer in shapes)
-    profile = Profile.read(by) if by.endswith(".json") else Profile.of(shape, rates)
-    return tuple(profile.seconds)
+    return tuple(layer_seconds(shape, rates or Rates()))
 
 
 @cache
@@ -169,13 +161,12 @@ def _balance(costs: tuple[float, ...], homes: tuple[int, ...], split: Split) -> 
 
 
 @cache
-def _divide(shape: Network, stages: int, by: str, rates: Rates | None) -> Split:
+def _divide(shape: Network, stages: int, by: str, rates: Rates) -> Split:
     shapes = shape.shapes()
     if by == "even":
         return evenly(len(shapes), stages, ends=not (shapes[0].checkpointed or shapes[-1].checkpointed))
     if by == "cost":
         return by_cost([layer.flops for layer in shapes], stages)
     if by == "pipedream":
-        _check_size(len(shapes), stages)
-        return equal(Profile.of(shape, rates), stages).split
-    raise UnknownName("split", by, ("even", "cost", "pipedream", "a profile that ends in .json"))
+        return by_cost(layer_seconds(shape, rates), stages, cut_seconds(shape, rates))
+    raise UnknownName("split", by, ("even", "cost", "pipedream"))

@@ -30,7 +30,6 @@ COMMANDS = {  # command line, and the first function of its work
     f"run {CHECKED} launch=slurm reports={{}}": "suite.runner.slurm._submit",
     f"sweep {CHECKED} seed=1,2 reports={{}}": "suite.runner.isolated.run_line",
     "reproduce scale=smoke reports={}": "suite.runner.interleave.measure",
-    "profile-split model=vgg_narrow data=digits reports={}": "suite.engine.profile.profile_layers",
     "nightly reports={}": "suite.regression.nightly.run.run",
     "export-mask checkpoint {}": "suite.engine.checkpoint.restore.load_mask",
     "compare a b --json {}": "suite.regression.record_sets.read",

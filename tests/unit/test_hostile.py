@@ -26,7 +26,6 @@ from suite.pruning.mask import load as load_ticket
 from suite.runner.runs import expand
 from suite.simulate.cost.measured import recorded
 from suite.simulate.network.machine import measured
-from suite.workload.pipedream_split import Profile
 from tests.support.cases import gpt_case
 from tests.support.hostile import Hostile
 from tests.support.refusals import refused
@@ -34,7 +33,6 @@ from tests.support.refusals import refused
 READERS: dict[str, Callable[[Path], object]] = {
     "ticket": load_ticket,
     "holding": RankShard.load,
-    "profile": Profile.read,
     "trace": lambda path: recorded(trace=str(path)),
     "machine": lambda path: measured(name="local", file=str(path)),
     "overrides": lambda path: expand([f"@{path}"]),

@@ -6,18 +6,16 @@ force below shares nothing with the programmes but the cost of a stage and of a 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, product
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload import VGG, Transformer, WideResNet, by_cost, evenly
-from suite.workload.pipedream_split import Profile, Rates, any_replicas, equal
+from suite.workload.pipedream_split import Rates, cut_seconds, layer_seconds
 from suite.workload.split import divide
 from tests.support.refusals import refused
 
@@ -97,115 +95,49 @@ def test_impossible_splits_are_refused() -> None:
 
 # -- PipeDream's rule --------------------------------------------------------------------------------------------------
 
-numbers = st.integers(0, 12).map(float)
-
-
-@st.composite
-def profiles(draw: st.DrawFn) -> Profile:
-    count = draw(st.integers(1, 6))
-    columns = [tuple(draw(st.lists(numbers, min_size=count, max_size=count))) for _ in range(3)]
-    return Profile(*columns, bandwidth=draw(st.sampled_from([0.5, 2.0, 8.0])))
-
-
-def slowest(profile: Profile, split: Sequence[range], replicas: Sequence[int]) -> float:
-    """The slowest stage or cut, as the docstring of the module says."""
-    parts = []
-    for stage, count in zip(split, replicas, strict=True):
-        compute = sum(profile.seconds[layer] for layer in stage)
-        reduce = 2 * (count - 1) * sum(profile.weights[layer] for layer in stage) / profile.bandwidth
-        parts.append(max(compute, reduce) / count)
-    return max(parts + [2 * profile.outputs[stage.stop - 1] / profile.bandwidth for stage in split[:-1]])
+numbers = st.lists(st.integers(0, 12).map(float), min_size=6, max_size=6)
 
 
 @settings(deadline=None, max_examples=30)
-@given(profiles(), st.integers(1, 4), st.integers(0, 5))
-def test_no_plan_is_quicker_than_the_one_that_is_found(profile: Profile, devices: int, number: int) -> None:
-    options = [
-        slowest(profile, split, replicas)
-        for stages in range(1, min(profile.layers, devices) + 1)
-        for split in cuts(profile.layers, stages)
-        for replicas in product(range(1, devices + 1), repeat=stages)
-        if sum(replicas) == devices
-    ]
-    found = any_replicas(profile, devices)
-    assert found.slowest == pytest.approx(min(options), rel=1e-12)
-    assert slowest(profile, found.split, [s.replicas for s in found.stages]) == pytest.approx(found.slowest)
-    assert sum(stage.replicas for stage in found.stages) == devices
-    stages = 1 + number % profile.layers
-    options = [slowest(profile, split, [devices] * stages) for split in cuts(profile.layers, stages)]
-    same = equal(profile, stages, devices)
-    assert same.slowest == pytest.approx(min(options), rel=1e-12)
-    assert slowest(profile, same.split, [devices] * stages) == pytest.approx(same.slowest)
+@given(numbers, numbers, st.integers(1, 6), st.integers(0, 5))
+def test_no_split_is_quicker_than_the_one_that_is_found(
+    seconds: list[float], sent: list[float], layers: int, number: int
+) -> None:
+    def slowest(split: Sequence[range]) -> float:
+        stages = [sum(seconds[layer] for layer in stage) for stage in split]
+        return max(stages + [sent[stage.stop - 1] for stage in split[:-1]])
+
+    stages = 1 + number % layers
+    found = by_cost(seconds[:layers], stages, sent[:layers])
+    assert slowest(found) == min(map(slowest, cuts(layers, stages)))
 
 
-def test_plans_by_hand() -> None:
-    """Three devices for the convolution, one for the weights: PipeDream's plan for VGG in small. By hand: 9 / 3 = 3,
-    and 3 for the second stage; a straight pipeline of two would take 9."""
-    profile = Profile((9.0, 3.0), (1.0, 1.0), (0.0, 90.0), bandwidth=10.0)
-    split = any_replicas(profile, 4)
-    assert [(stage.layers, stage.replicas) for stage in split.stages] == [(range(1), 3), (range(1, 2), 1)]
-    assert split.slowest == 3.0
-    with refused(Unsupported, subject="a plan of 2 stages with 3, 1 replicas"):
-        split.runnable()
-    assert equal(profile, 2).runnable().slowest == 9.0
+def test_splits_by_hand() -> None:
     # two equal halves would send 40 bytes both ways, 8 s; one layer more sends 2 in 0.4 s, and takes 6
-    wide = Profile((4.0, 2.0, 2.0, 1.0), (1.0, 20.0, 1.0, 1.0), (1.0,) * 4, bandwidth=10.0)
-    assert equal(wide, 2).split == (range(1), range(1, 4))
+    assert by_cost((4.0, 2.0, 2.0, 1.0), 2, (0.2, 4.0, 0.2, 0.2)) == (range(1), range(1, 4))
     # a block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of its saved and output bytes
-    shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
-    profile, block = Profile.of(shape, Rates(flops=100.0, memory=10.0, link=5.0)), shape.shapes()[1]
+    shape, rates = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16), Rates(100.0, 10.0, 5.0)
+    block = shape.shapes()[1]
     assert block.flops == 24 * 4 * 64 + 4 * 16 * 8
-    assert profile.seconds[1] == pytest.approx(3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10))
-    assert (profile.outputs[1], profile.weights[1], profile.bandwidth) == (block.output, 4 * block.parameters, 5.0)
+    assert layer_seconds(shape, rates)[1] == pytest.approx(
+        3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10)
+    )
+    assert cut_seconds(shape, rates)[1] == 2 * block.output / 5
 
 
 @pytest.mark.parametrize("shape", [VGG(), WideResNet(), Transformer(12, 64, 4, 32, 128)])
 def test_every_network_has_a_pipedream_split(shape: VGG) -> None:
-    split, profile = divide(shape, 4, "pipedream"), Profile.of(shape)
+    split, seconds, cuts = divide(shape, 4, "pipedream"), layer_seconds(shape, Rates()), cut_seconds(shape, Rates())
     assert [layer for stage in split for layer in stage] == list(range(len(shape.shapes())))
-    times = [sum(profile.seconds[layer] for layer in stage) for stage in split]
+    times = [sum(seconds[layer] for layer in stage) for stage in split]
     assert max(times) <= 1.5 * sum(times) / 4
     slow = divide(shape, 4, "pipedream", Rates(flops=5e12, memory=500e9, link=1e6))
-    fast_sent, slow_sent = (max(profile.outputs[stage.stop - 1] for stage in each[:-1]) for each in (split, slow))
+    fast_sent, slow_sent = (max(cuts[stage.stop - 1] for stage in each[:-1]) for each in (split, slow))
     assert slow_sent <= fast_sent, "a slow link moves the cuts to where little passes"
 
 
-def test_a_measured_profile_is_a_split(tmp_path: Path) -> None:
-    shape, path, count = VGG(), tmp_path / "vgg.json", len(VGG().shapes())
-
-    def write(layers: int) -> None:
-        rows = [{"name": "x", "forward": 1.0, "backward": 0.0, "output": 1, "weights": 1} for _ in range(layers)]
-        rows[0]["backward"] = float(layers)
-        path.write_text(json.dumps({"bandwidth": 1e9, "layers": rows}), encoding="utf-8")
-
-    write(count)
-    assert divide(shape, 2, str(path)) == (range(1), range(1, count))
-    write(count - 1)
-    with refused(InvalidRequest, "split", subject=f"of {count - 1} layers for a network of {count}"):
-        divide(shape, 2, str(path))
-    path.write_text("{}", encoding="utf-8")
-    with refused(InvalidRequest, "split", subject="'layers'"):
-        divide(shape, 2, str(path))
-    with refused(InvalidRequest, "split", subject="No such file"):
-        divide(shape, 2, str(tmp_path / "none.json"))
+def test_impossible_rates_and_rules_are_refused() -> None:
     with refused(UnknownName, "split", "pipdream"):
-        divide(shape, 2, "pipdream")
-
-
-ONE = Profile((1.0,), (1.0,), (1.0,), 1.0)
-
-
-@pytest.mark.parametrize(
-    ("make", "key"),
-    [
-        (lambda: Profile((1.0,), (1.0, 1.0), (1.0,), 1.0), ""),
-        (lambda: Profile((-1.0,), (1.0,), (1.0,), 1.0), ""),
-        (lambda: Profile((1.0,), (1.0,), (1.0,), 0), ""),
-        (lambda: equal(ONE, 2), "stages"),
-        (lambda: any_replicas(ONE, 0), ""),
-        (lambda: Rates(flops=0), "rates.flops"),
-    ],
-)
-def test_impossible_profiles_are_refused(make: Callable[[], object], key: str) -> None:
-    with refused(InvalidRequest, key):
-        make()
+        divide(VGG(), 2, "pipdream")
+    with refused(InvalidRequest, "rates.flops"):
+        Rates(flops=0)
