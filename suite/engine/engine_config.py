@@ -25,7 +25,7 @@ from suite.core.protocols import Schedule, UpdateRule, WeightPolicy, World
 from suite.core.values import format_value
 from suite.engine.callables import binding_error
 from suite.engine.layers import Layer
-from suite.engine.losses import check_loss
+from suite.engine.losses import is_loss
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop
@@ -136,7 +136,6 @@ class EngineConfig:
         for field in fields(self):
             if field.name in _RULES:
                 self._check_alone(field.name, getattr(self, field.name), optional=field.default is None)
-        check_loss(self.loss)
         self._check_optimizer()
         self._check_memory()
         self._check_score_names()
@@ -332,6 +331,11 @@ def _name_of(dtype: object) -> str:
 
 
 _RULES = {
+    "loss": _Rule(
+        is_loss,
+        "a function of outputs and targets, or an object of a module class without weights that train",
+        "torch.nn.functional.cross_entropy or loss=nn.CrossEntropyLoss()",
+    ),
     "microbatch": _count("samples", "4"),
     "grid": _object(Grid, "Grid(inter=2, data=1)"),
     "schedule": _object(Schedule, "OneFOneB()"),

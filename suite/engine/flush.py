@@ -126,7 +126,7 @@ class StepRunner:
             return ()
         stage = state.stages[op.stage]
         if op.kind is Kind.WEIGHT:
-            stage.weight_gradients(op.index)
+            stage.owed_gradients.pay(op.index)
             self._take_pieces()
             return ()
         if op.kind in SENDS_GRADIENT:
@@ -178,7 +178,7 @@ class StepRunner:
         """Run the update `op`: reduce gradients and, with `apply_update`, step."""
         state, tracker = self.state, self.state.memory_tracker
         for stage in state.stages.values():
-            stage.check_paid()
+            stage.owed_gradients.check_paid()
         if tracker is not None:
             tracker.phase = "scratch"
         start = state.clock.mark()

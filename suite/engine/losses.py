@@ -11,7 +11,7 @@ replicas, and divided once.
 
 from __future__ import annotations
 
-import inspect
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,13 +25,11 @@ from torch.nn import functional
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Value
-from suite.core.values import format_value
 from suite.engine.callables import callable_name
 from suite.engine.random_state import undisturbed
 from suite.engine.torch_api.structure import OutputStructure, Targets, call_on_outputs
 
 HELD_BYTES = 256 * 2**20  # outputs of a batch that the check holds for its call
-_MEANS = ("mean", "batchmean")  # reductions of torch.nn's losses that are means over a microbatch
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}  # relative; 0.03 in half precision
 _PAIR = "(sum, count), as suite.cross_entropy returns, or nn.CrossEntropyLoss()"
 
@@ -65,44 +63,33 @@ def cross_entropy(
         outputs: Logits of shape (rows, classes, ...).
         targets: Classes of shape (rows, ...), or probabilities of the shape of `outputs`.
     """
-    losses = functional.cross_entropy(
-        outputs, targets, weight, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="none"
-    )
-    if targets.is_floating_point():
-        return _sum(losses), torch.tensor(losses.numel())
-    return _sum(losses), _count(targets, weight, ignore_index)
+    losses = functional.cross_entropy(outputs, targets, weight, None, ignore_index, None, "none", label_smoothing)
+    return _pair(losses, targets, weight, ignore_index)
 
 
-def nll_loss(
-    outputs: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None = None, ignore_index: int = -100
+def _pair(
+    losses: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum and count of torch.nn.functional.nll_loss, for log-probabilities of shape (rows, classes, ...)."""
-    losses = functional.nll_loss(outputs, targets, weight, ignore_index=ignore_index, reduction="none")
-    return _sum(losses), _count(targets, weight, ignore_index)
-
-
-def _sum(losses: torch.Tensor) -> torch.Tensor:
-    """A sum in at least float32: thousands of tokens overflow float16."""
-    return losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-
-
-def _count(targets: torch.Tensor, weight: torch.Tensor | None, ignore_index: int) -> torch.Tensor:
+    """Sum and count of the losses of targets. The sum has at least float32: thousands of tokens overflow float16."""
+    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    if targets.is_floating_point():
+        return total, torch.tensor(losses.numel())
     kept = targets[targets != ignore_index]
-    return torch.tensor(kept.numel()) if weight is None else weight[kept].sum()
-
-
-_MODULES: dict[type, tuple[Callable[..., tuple[torch.Tensor, torch.Tensor]], tuple[str, ...]]] = {
-    nn.CrossEntropyLoss: (cross_entropy, ("weight", "ignore_index", "label_smoothing")),
-    nn.NLLLoss: (nll_loss, ("weight", "ignore_index")),
-}
+    return total, torch.tensor(kept.numel()) if weight is None else weight[kept].sum()
 
 
 def as_counted(loss: Callable[..., Any]) -> Callable[..., Any]:
     """Torch's CrossEntropyLoss and NLLLoss as functions that return pairs; any other loss as it is."""
-    if type(loss) not in _MODULES or loss.reduction != "mean":  # type: ignore[attr-defined]
+    if type(loss) not in (nn.CrossEntropyLoss, nn.NLLLoss) or loss.reduction != "mean":  # type: ignore[attr-defined]
         return loss
-    function, names = _MODULES[type(loss)]
-    return partial(function, **{name: getattr(loss, name) for name in names})
+    each: Any = copy.copy(loss)
+    each.reduction = "none"
+
+    def counted(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return _pair(each(outputs, targets), targets, each.weight, each.ignore_index)
+
+    counted.__name__ = type(loss).__name__
+    return counted
 
 
 # -- what a loss returns ---------------------------------------------------------------------------------------------
@@ -257,49 +244,17 @@ def _rows(pieces: Sequence[_Piece], part: slice = slice(None)) -> tuple[Value, T
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-def check_loss(loss: Any) -> None:
-    """Raises InvalidRequest for a loss that is not callable, has weights, or declares another reduction than a mean."""
-    if isinstance(loss, type):
-        what, legal = f"{loss.__name__}, a class", f"{loss.__name__}()"
-    elif not callable(loss):
-        what, legal = format_value(loss), "torch.nn.functional.cross_entropy"
-    elif isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        what, legal = (
-            f"{type(loss).__name__}(...), which has trainable weights",
-            "cross_entropy, and a last layer that holds the weights",
-        )
-    else:
-        reduction = _explicit_reduction(loss)
-        if reduction is not None and reduction not in _MEANS:
-            raise not_a_mean(loss, f"with reduction={reduction!r}")
-        return
-    rule = "a function of outputs and targets, or an object of a module class without weights that train"
-    raise InvalidRequest(f"loss={what}", rule=rule, legal=f"loss={legal}")
+def is_loss(loss: Any) -> bool:
+    """Whether an argument may be a loss: a function, or an object of a module class without weights that train."""
+    if isinstance(loss, nn.Module):
+        return not any(parameter.requires_grad for parameter in loss.parameters())
+    return callable(loss) and not isinstance(loss, type)
 
 
 def not_a_mean(loss: Any, reason: str) -> InvalidRequest:
     """The error for a loss that is not a mean over the samples of a microbatch; `reason` ends its first clause."""
-    reduction = _explicit_reduction(loss) or _default_reduction(loss)
-    has_keyword = reduction is not None and reduction not in _MEANS
     return InvalidRequest(
         f"loss={callable_name(loss)} {reason}",
         rule="the loss is the mean over the samples of a microbatch, or (sum, count)",
-        legal='reduction="mean"' if has_keyword else "a mean: .mean(), or a division by the number of samples",
+        legal='a mean: .mean(), a division by the number of samples, or reduction="mean"',
     )
-
-
-def _explicit_reduction(loss: Any) -> str | None:
-    """The `reduction` of a loss module, or of a partial with that keyword; None for any other loss."""
-    while isinstance(loss, partial) and "reduction" not in loss.keywords:
-        loss = loss.func
-    reduction = loss.keywords["reduction"] if isinstance(loss, partial) else getattr(loss, "reduction", None)
-    return reduction if isinstance(reduction, str) else None
-
-
-def _default_reduction(loss: Any) -> Any:
-    """The default of a loss function's argument `reduction`; None without that argument."""
-    try:
-        argument = inspect.signature(loss).parameters.get("reduction")
-    except (TypeError, ValueError):  # a builtin function has no signature
-        return None
-    return None if argument is None else argument.default

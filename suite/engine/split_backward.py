@@ -34,10 +34,12 @@ from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
 _MOST_USES = 2  # of a deferred weight in one pass
 _CALL_BYTES = 1 << 20  # of dense gradients per call of autograd, which costs some 10 us; a larger one has its own call
 _LEAF, _TRANSPOSE, _REENTRANT_CHECKPOINT = "AccumulateGrad", "TBackward0", "CheckpointFunctionBackward"
-_GRADIENT_HOOKS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")  # wrappers of torch
-_TENSOR_PARALLEL = ("ColumnParallelLinear", "RowParallelLinear")
-_TENSOR_PARALLEL_PACKAGES = ("megatron", "apex", "fairscale")
-_WHOLE = "a schedule with whole backward passes"
+# Packages and classes that take or make weight gradients within the backward pass: wrappers of torch, layers of
+# Megatron-LM and its descendants, and weights that may need messages for each gradient.
+_WITHIN_BACKWARD = {
+    *(("torch", name) for name in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DTensor")),
+    *((package, f"{by}ParallelLinear") for package in ("megatron", "apex", "fairscale") for by in ("Column", "Row")),
+}
 
 Edge = tuple[Node | None, int]  # an entry of Node.next_functions
 
@@ -317,12 +319,6 @@ class OwedGradients:
             self.leaves -= Counter(_leaves(products))  # drops leaves without a gradient that is owed
             _accumulate(products)
 
-    def bytes(self, index: int) -> int:
-        """Bytes of the inputs and output gradients that a microbatch holds for its op W."""
-        held = (tensor for products in self.products.get(index, ()) for p in products for tensor in p.held())
-        storages = {s.data_ptr(): s.nbytes() for s in (tensor.untyped_storage() for tensor in held)}
-        return sum(storages.values())
-
     def check_paid(self) -> None:
         """Raises IllegalSchedule if a microbatch owes weight gradients: an update would miss them."""
         if self.products:
@@ -363,30 +359,14 @@ def _accumulate(products: deque[_Product]) -> None:
 
 
 def check_splittable(modules: Iterable[nn.Module]) -> None:
-    """Raises Unsupported for modules whose weight gradients cannot be deferred to op W.
-
-    Wrappers of torch take every gradient within the backward pass. Tensor-parallel layers of Megatron-LM and its
-    descendants make their weight gradients in a function of their own. A DTensor (torch.distributed.tensor) may need
-    messages between its ranks for each gradient, in the order of the backward pass.
-    """
+    """Raises Unsupported for modules whose weight gradients cannot be deferred to op W: see _WITHIN_BACKWARD."""
     for module in modules:
-        for kind in type(module).__mro__:
-            if kind.__name__ in _GRADIENT_HOOKS and kind.__module__.startswith("torch."):
-                raise Unsupported(
-                    f"a split backward pass of a {kind.__name__}",
-                    rule="it reduces gradients within the backward pass, before op W has made all",
-                    legal=f"the module without its wrapper, or {_WHOLE}",
-                )
-            if kind.__name__ in _TENSOR_PARALLEL and kind.__module__.partition(".")[0] in _TENSOR_PARALLEL_PACKAGES:
-                raise Unsupported(
-                    f"a split backward pass of the tensor-parallel layer {kind.__module__}.{kind.__name__}",
-                    rule="it makes its weight gradient within the backward pass, so op W would have nothing to do",
-                    legal=f"torch.nn.Linear, or {_WHOLE}",
-                )
-        for name, parameter in module.named_parameters(recurse=False):
-            if any(kind.__name__ == "DTensor" for kind in type(parameter).__mro__):
-                raise Unsupported(
-                    f"a split backward pass of {type(module).__name__}.{name}, a DTensor",
-                    rule="gradients of tensor-parallel weights are made within the backward pass",
-                    legal="weights that one rank holds whole",
-                )
+        for each in (module, *module.parameters(recurse=False)):
+            for kind in type(each).__mro__:
+                if (kind.__module__.partition(".")[0], kind.__name__) in _WITHIN_BACKWARD:
+                    raise Unsupported(
+                        f"a split backward pass of {type(module).__name__}, with a {kind.__module__}.{kind.__name__}",
+                        rule="it makes or reduces weight gradients within the backward pass, before op W",
+                        legal="torch.nn.Linear with weights that one rank holds whole, the module without its "
+                        "wrapper, or a schedule with whole backward passes",
+                    )

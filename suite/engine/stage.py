@@ -26,7 +26,7 @@ from suite.engine.guards.user_calls import call_layer, call_loss
 from suite.engine.guards.user_state import check_graph, modules_of
 from suite.engine.losses import Loss, read_loss, unit_of
 from suite.engine.random_state import EVALUATION, HostRandom, LayerRandom, undisturbed
-from suite.engine.split_backward import OwedGradients, check_splittable
+from suite.engine.split_backward import OwedGradients
 from suite.engine.torch_api.structure import OutputStructure, Targets
 
 RunGraph = Callable[[list[torch.Tensor], list[torch.Tensor | None]], None]  # (outputs, their gradients)
@@ -149,7 +149,6 @@ class Stage:
         self.host_random = HostRandom(module for layer in layers for module in modules_of(layer))
         self.open: dict[int, _ForwardPass] = {}
         self.owed_gradients = OwedGradients()
-        self.splits = False  # whether op I has checked the modules
 
     def _run_layers(self, number: int, inputs: Value, sample: int) -> Value:
         """Output of the layers of segment `number`.
@@ -281,10 +280,7 @@ class Stage:
 
         Args:
             gradients: Gradients of the outputs; empty on the last stage.
-            whole: Whether this is op B. Op I leaves weight gradients that can wait to `weight_gradients`.
-
-        Raises:
-            Unsupported: For op I of modules that take every gradient within the backward pass.
+            whole: Whether this is op B. Op I leaves weight gradients that can wait to `owed_gradients`.
         """
         run = torch.autograd.backward if whole else self._split(index)
         forward_pass = self.open.pop(index)
@@ -315,25 +311,8 @@ class Stage:
 
     def _split(self, index: int) -> RunGraph:
         """The backward pass of a graph as part of op I of microbatch `index`."""
-        if not self.splits:
-            check_splittable(self.layers.modules())
-            self.splits = True
         self.owed_gradients.open(index)
         return partial(self.owed_gradients.backward, index)
-
-    def weight_gradients(self, index: int) -> None:
-        """Add the weight gradients that microbatch `index` owes to `.grad`: op W.
-
-        Raises IllegalSchedule unless op I of the microbatch came before, and no op W."""
-        self.owed_gradients.pay(index)
-
-    def owed_bytes(self, index: int) -> int:
-        """Bytes that microbatch `index` holds between its ops I and W: inputs and output gradients of products."""
-        return self.owed_gradients.bytes(index)
-
-    def check_paid(self) -> None:
-        """Raises IllegalSchedule if a microbatch owes weight gradients, so that no update misses them."""
-        self.owed_gradients.check_paid()
 
     @torch.no_grad()
     def evaluate(self, inputs: Value, targets: Targets = (), *, sample: int = 0) -> Value:

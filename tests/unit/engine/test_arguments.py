@@ -48,12 +48,11 @@ def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
 OFFLOADED = {"memory": partial(offloaded, bucket=4), "bucket_numel": 4}
-SUM = nn.CrossEntropyLoss(reduction="sum")
 TIES: list[Any] = [(0, "weight", 2), (0, "wait", 2, "weight"), (0, "weight", 2, "weight"), (0, "weight", 3, "weight")]
 TIES += [(2, "weight", 2, "weight"), ("0.weight", "2.weight")]
 WRONG: dict[str, list[Any]] = {
     "model": [NoBlocks, [], "layers", [nn.Linear(8, 4), 3], torch.relu],
-    "loss": [SUM, nn.CrossEntropyLoss(reduction="none"), partial(cross_entropy, reduction="sum"), nn.Linear(4, 1), "a"],
+    "loss": [nn.Linear(4, 1), "a"],
     "optimizer": [
         lambda weights: TORCH,
         lambda: TORCH,
@@ -96,7 +95,7 @@ def test_invalid_argument_is_rejected_by_name(name: str) -> None:
 
 
 ADVICE: list[tuple[str, dict[str, Any], str]] = [
-    ("loss", {"loss": nn.CrossEntropyLoss}, "loss=CrossEntropyLoss()"),
+    ("loss", {"loss": nn.CrossEntropyLoss}, "loss=nn.CrossEntropyLoss()"),
     ("optimizer", {"optimizer": TORCH}, "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"),
     ("optimizer", {"optimizer": Adam}, "suite.Adam(lr=1e-3)"),
     ("lr_scheduler", {"optimizer": torch.optim.SGD, "lr_scheduler": StepLR(TORCH, 1)}, "lambda"),
@@ -197,12 +196,13 @@ def contrastive(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 SUMS: list[tuple[Any, str]] = [
-    (summed, "a mean: .mean(), or a division by the number of samples"),
+    (summed, "a mean: .mean(), a division by the number of samples"),
     (lambda x, y: 1e-6 * summed(x, y), "a mean"),
     (lambda x, y: ((x - 1) ** 2).sum(), "a mean"),
     (lambda x, y: summed(x, y) / 4, "a division by the number of samples"),
     (focal, 'reduction="mean"'),
-    (partial(focal, reduction="sum"), 'reduction="mean"'),
+    (nn.CrossEntropyLoss(reduction="none"), 'reduction="mean"'),
+    (nn.CrossEntropyLoss(reduction="sum"), 'reduction="mean"'),
 ]
 
 
