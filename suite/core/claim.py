@@ -11,8 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from suite.core.errors import InvalidRequest
+
+_FORM = {"extra": "forbid", "strict": True}  # pydantic's, of a row in a file (suite.papers.common.claims)
 
 
 class Evidence(StrEnum):
@@ -79,7 +82,9 @@ class Check(StrEnum):
 
 Scalar = str | int | float  # value of a published setting; its key names the unit
 Settings = Mapping[str, Sequence[Mapping[str, Scalar]]]  # rows by group
-Argument = Scalar | Sequence[Scalar]  # argument of a function that answers a claim
+Argument = bool | Scalar | Sequence[Scalar | Sequence[Scalar]]  # argument of a function that answers a claim
+Kind = Literal["number", "ratio", "range", "ordering", "equality", "formula"]
+Reach = Literal["analytic", "cpu", "data", "gpu", "cluster"]  # resources that the published run needs
 
 EXACT = frozenset({"equality", "formula"})
 NUMBER_TOLERANCE = 0.08  # relative; default for a printed number
@@ -103,6 +108,7 @@ class Role(StrEnum):
 class Passage:
     """Fingerprint of the passage that states a claim: number of words, and their SHA-256 in hexadecimal."""
 
+    __pydantic_config__ = _FORM
     words: int
     sha256: str
 
@@ -126,6 +132,7 @@ class AnswerRow:
         turned_by: Ids of the mutations that change the verdict (suite.papers.common.mutations).
     """
 
+    __pydantic_config__ = _FORM
     evidence: Evidence
     figure: str = ""
     function: str = ""
@@ -156,6 +163,7 @@ class Decision:
         claims: Ids of the affected claims.
     """
 
+    __pydantic_config__ = _FORM
     id: str
     weight: str
     paper: str
@@ -179,7 +187,6 @@ class Claim:
             to the verdict.
         passage: Fingerprint of the text that states the claim.
         value: A number, (low, high) with inf for an open end, or text for an equality or a quality.
-        kind: number, ratio, range, order, equality, formula, ... (as the claim files name them).
         check: Predicate that judges the claim.
         tolerance: Relative tolerance; None for the default of `kind`.
         because: Reason for a tolerance, a direction or a scope that departs from the defaults.
@@ -192,6 +199,7 @@ class Claim:
         control: Id of another claim that the same code answers. This claim is contradicted only if the control holds.
     """
 
+    __pydantic_config__ = _FORM
     id: str
     paper: str
     where: str
@@ -199,8 +207,8 @@ class Claim:
     system: str
     value: float | tuple[float, float] | str
     unit: str
-    kind: str
-    reach: str
+    kind: Kind
+    reach: Reach
     versus: str | None = None
     setting: Mapping[str, Scalar] = field(default_factory=dict)
     note: str = ""
@@ -309,6 +317,7 @@ class Judged:
 class Turn:
     """A value of a constant or a choice at which a simulated claim has another verdict."""
 
+    __pydantic_config__ = _FORM
     constant: str
     at: Scalar
     verdict: str
@@ -324,7 +333,8 @@ class Sensitivity:
         varied: Number of other values that were tried.
     """
 
-    claim: str
+    __pydantic_config__ = _FORM
+    id: str
     verdict: str
     values: tuple[float, float]
     turns: tuple[Turn, ...] = ()

@@ -83,7 +83,7 @@ def sensitivities_of(paper: str, pairs: Pairs) -> list[Sensitivity]:
         source = source_of(paper, row.figure)
         sources.setdefault(id(source), (source, []))[1].append((claim, row))
     found = (_of_source(paper, source, entries) for source, entries in sources.values())
-    by_claim = {sensitivity.claim: sensitivity for group in found for sensitivity in group}
+    by_claim = {sensitivity.id: sensitivity for group in found for sensitivity in group}
     return [by_claim[claim.id] for claim, _ in pairs]
 
 
@@ -159,7 +159,7 @@ def write_sensitivities(paper: str, sensitivities: Sequence[Sensitivity], folder
     """Write sensitivity.yaml of a paper and return its path."""
     rows = [
         {
-            "id": sensitivity.claim,
+            "id": sensitivity.id,
             "verdict": sensitivity.verdict,
             "values": [float(f"{value:.6g}") for value in sensitivity.values],
             "varied": sensitivity.varied,

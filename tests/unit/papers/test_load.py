@@ -123,8 +123,8 @@ def test_settings_hold_every_system_and_model_of_claims_once() -> None:
 
 
 def test_a_row_becomes_a_claim() -> None:
-    row = {"evidence": "measured"} | COMPARED | {"labels": ["axonn 2x1", 4], "stand_in": "a laptop", "identity": True}
-    formed = {"arguments": {"of": ["a", "b"]}, "stand_in": "a smaller graph", "restates": "Equation 1"}
+    row = {"evidence": "measured"} | COMPARED | {"labels": ["axonn 2x1", "4"], "stand_in": "a laptop", "identity": True}
+    formed: dict[str, Any] = {"arguments": {"of": ["a", "b"]}, "stand_in": "a smaller graph", "restates": "Equation 1"}
     loaded = read(
         **{"value": [13, math.inf], "kind": "range", "check": "range", "terms": ["12b", "24b"], "neutral": 0},
         **{"because": "a floor", "versus": "deepspeed_3d", "hedge": "normally", "cases": "most", "control": "axonn.y"},
@@ -133,8 +133,8 @@ def test_a_row_becomes_a_claim() -> None:
     assert (loaded.value, loaded.neutral, loaded.terms) == ((13.0, math.inf), 0.0, ("12b", "24b"))
     assert (loaded.check, loaded.paper, loaded.versus) == (Check.RANGE, "axonn", "deepspeed_3d")
     assert (loaded.cases, loaded.hedge, loaded.control) == (Cases.MOST, "normally", "axonn.y")
-    compared = COMPARED | {"labels": ("axonn 2x1", "4"), "stand_in": "a laptop", "identity": True}
-    anchors = {"first": 18.9, "highest": (54.78, 42)}
+    compared: dict[str, Any] = COMPARED | {"labels": ("axonn 2x1", "4"), "stand_in": "a laptop", "identity": True}
+    anchors: Any = {"first": 18.9, "highest": (54.78, 42)}
     assert loaded.answers == (
         AnswerRow(Evidence.MEASURED, **compared),
         AnswerRow(Evidence.DERIVED, **FORMED, anchors=anchors, **formed),
@@ -173,97 +173,88 @@ def test_reasons_and_unread_symbols_are_accepted() -> None:
 
 PAIR = {"kind": "range", "check": "range"}
 RUN = {"evidence": "measured"} | COMPARED
+BY_VALUE = {"evidence": "measured", "experiment": "e", "labels": ["a"]}
 ANSWER = "answer of claim axonn.x"
 NO_PAIRS: tuple[Any, ...] = ([1], [1, 2, 3], [2, 1], [1, "2"], [True, 2], [], [math.nan, 1])
 PASSAGES = ({"words": 3}, {"words": 0, "sha256": 64 * "a"}, {"words": 3, "sha256": "xyz"}, "three words")
-NO_RUNS = (
+NO_RUNS: tuple[dict[str, Any], ...] = (
     {"anchors": {"first": 18.9}},
     {"series": "s"},
     {"labels": "a"},
     {"labels": ["a", "b"]},
     {"labels": []},
-    {"x": 1},
     {"value": "batch_time_0"},  # and a metric
 )
 NO_VALUES = ("batch_time", "batch_time_1", "1 + 2")  # of one label
 NO_FORMULAS = (
-    *({"scope": "stand-in"}, {"stand_in": ""}, {"restates": ""}, {"restates": True}),
+    *({"stand_in": ""}, {"restates": ""}, {"restates": True}),
     *({"identity": "yes"}, {"identity": 1}, {"experiment": "e"}),
 )
 UNKNOWN: tuple[tuple[str, list[dict[str, Any]]], ...] = (  # words of the message, changes that lead to it
     ("field of claim axonn.x named 'colour'", [{"colour": 1}]),
     ("did you mean 'check'", [{"chek": "number"}]),
-    ("'paper'", [{"paper": "samo"}]),
     *((f"named '{key}'", [{key: "x"}]) for key in ("scope", "evidence", "answer")),
     ("did you mean 'number'", [{"check": "numbr"}]),
     *((f"{key} of claim axonn.x", [{key: "moon"}]) for key in ("cases", "kind", "reach", "role")),
-    ("evidence of the answer of claim axonn.x", [answers(FORMED), answers(evidence="guessed")]),
+    ("evidence of claim axonn.x", [answers(evidence="guessed")]),
     ("did you mean 'printed'", [answers(evidence="printd")]),
+    ("named 'answers.0.scope'", [answers(scope="stand-in")]),
 )
 INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
-    ("axonn.x lacks check", [{"check": ...}]),
-    ("lacks value", [{"value": None}]),
-    ("lacks asserts", [{"asserts": ...}]),
-    ("unit of claim axonn.x is 3; rule: text", [{"unit": 3}]),
-    ("because of claim axonn.x", [{"because": ["x"]}]),
-    ("setting of claim axonn.x", [{"setting": "gpus"}]),
-    ("value of claim axonn.x is True", [{"value": True}]),
-    ("value of claim axonn.x is nan", [{"value": math.nan}]),
-    ("'3e11' of 0 terms", [{"value": "3e11"}]),
-    *(
-        (f"has the value '{re.escape(value)}'", [answers({"experiment": "e", "labels": ["a"], "value": value})])
-        for value in NO_VALUES
-    ),
+    ("axonn.x; rule: it has check", [{"check": ...}]),
+    ("it has asserts", [{"asserts": ...}]),
+    ("names the paper", [{"paper": "samo"}]),
+    ("value of claim axonn.x", [{"value": None}, {"value": True}]),
+    *((f"{key} of claim axonn.x", [{key: 3}]) for key in ("unit", "because", "hedge", "setting", "control")),
+    ("its value is a number", [{"value": math.nan}]),
+    ("metrics with the place", [answers(BY_VALUE | {"value": value}) for value in NO_VALUES]),
     # pairs
-    ("a pair, low first", [{"value": pair, **PAIR} for pair in NO_PAIRS]),
-    ("check range: a pair", [{"check": "range"}]),
-    ("check number: a number", [{"value": [1, 2]}]),
-    ("a pair has check range or ends", [{"value": [1, 2], "check": "rises", "terms": ["a", "b"]}]),
-    ("check ends: a finite pair", [ENDS | {"value": 10.0}, ENDS | {"value": [10, math.inf]}]),
+    ("value|low end first", [{"value": pair, **PAIR} for pair in NO_PAIRS]),
+    ("checks range and ends have a pair", [{"check": "range"}, {"value": [1, 2]}, ENDS | {"value": 10.0}]),
+    ("checks range and ends have a pair", [{"value": [1, 2], "check": "rises", "terms": ["a", "b"]}]),
+    ("check ends: a finite pair", [ENDS | {"value": [10, math.inf]}]),
     ("check ends: one term per end", [ENDS | {"terms": ["a"]}, ENDS | {"terms": ["a", "b", "c"]}]),
     # terms
-    ("34.0 of 2 terms", [{"terms": ["a", "b"]}]),
+    ("check number: a number, one term", [{"terms": ["a", "b"]}, {"value": "3e11"}]),
     ("check rises: at least 2 terms", [ORDER | {"terms": []}]),
     ("check equal: at least 2 terms", [ORDER | {"check": "equal", "terms": ["a"]}]),
-    ("each term once", [ORDER | {"terms": ["a", "a"]}]),
-    ("numbers in quotes", [ORDER | {"terms": [6, 12]}]),
-    ("a list of names", [ORDER | {"terms": "ab"}]),
+    ("a name of its own", [ORDER | {"terms": ["a", "a"]}, ORDER | {"terms": ["a", ""]}]),
+    ("terms.* of claim axonn.x", [ORDER | {"terms": [6, 12]}, ORDER | {"terms": "ab"}]),
     # reasons
     ("a tolerance has its reason in `because`", [{"tolerance": 0.1}]),
     ("relative, 0 to 1", [{"tolerance": -0.1, "because": "x"}, {"tolerance": 8, "because": "percent"}]),
     ("tolerance of claim axonn.x is '0.1'", [{"tolerance": "0.1", "because": "x"}]),
-    ("fewer than all only with a hedge", [{"cases": "most"}, {"cases": "some"}]),
-    ("hedge of claim axonn.x is 3; rule: text", [{"hedge": 3}]),
-    ("control of claim axonn.x", [{"control": ["axonn.y"]}]),
+    ("only with `hedge`", [{"cases": "most"}, {"cases": "some"}]),
     ("check rises has no tolerance", [ORDER | {"tolerance": 0.1, "because": "x"}]),
     ("check range has no tolerance", [{"value": [1, 2], "tolerance": 0.1, "because": "x", **PAIR}]),
-    ("neutral of claim axonn.x is inf", [{"neutral": math.inf}]),
-    ("for the checks number and range", [ORDER | {"neutral": 0}, ENDS | {"neutral": 0}]),
+    ("neutral is a finite number", [{"neutral": math.inf}]),
+    ("checks number and range", [ORDER | {"neutral": 0}, ENDS | {"neutral": 0}]),
     # formulas
-    ("2 points; rule: at least 3", [FORMULA | {"points": POINTS[:2]}]),
+    ("at least 3 points", [FORMULA | {"points": POINTS[:2]}]),
     ("no two equal", [FORMULA | {"points": [POINTS[0]] * 3}]),
-    ("axonn.x: .*has no value for f", [FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}]),
-    ("phi of claim axonn.x is '1e3'", [FORMULA | {"points": [{"phi": "1e3", "f": 1}, *POINTS[1:]]}]),
-    ("a list of mappings", [FORMULA | {"points": {"phi": 1}}, {"answers": {"evidence": "derived"} | FORMED}]),
-    ("a number for every symbol", [FORMULA | {"points": [{"phi": None, "f": 1}, *POINTS[1:]]}]),
-    ("axonn.x: .*does not parse", [FORMULA | {"expression": text} for text in ("2*f*phi +", "2 f phi")]),
-    ("axonn.x: .*exec", [FORMULA | {"expression": "exec(f)"}]),
-    ("axonn.x: .*finite number at every point", [FORMULA | {"expression": "phi / (f - 0.5)"}]),
+    ("axonn.x.*has no value for f", [FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}]),
+    (
+        "points.0.phi of claim axonn.x",
+        [FORMULA | {"points": [{"phi": phi, "f": 1}, *POINTS[1:]]} for phi in ("1", None)],
+    ),
+    ("points of claim axonn.x", [FORMULA | {"points": {"phi": 1}}]),
+    ("axonn.x.*does not parse", [FORMULA | {"expression": text} for text in ("2*f*phi +", "2 f phi")]),
+    ("axonn.x.*exec", [FORMULA | {"expression": "exec(f)"}]),
+    ("axonn.x.*finite number at every point", [FORMULA | {"expression": "phi / (f - 0.5)"}]),
     ("one term per point", [FORMULA | {"terms": ["a", "b"]}]),
     ("only with check formula", [{"expression": "2*phi"}, {"points": POINTS}]),
-    ("printed numbers of claim axonn.x", [{"printed": [34]}]),
-    ("passage of claim axonn.x", [{"passage": passage} for passage in PASSAGES]),
+    ("printed.0 of claim axonn.x", [{"printed": [34]}]),
+    ("passage.*", [{"passage": passage} for passage in PASSAGES]),
     # answers
-    ("answers of claim axonn.x", [{"answers": "overhead"}, answers("overhead")]),
+    ("answers.*of claim axonn.x", [{"answers": "overhead"}, {"answers": RUN}, answers("overhead"), answers(FORMED)]),
     (ANSWER, [answers({"evidence": "derived"}), answers({"evidence": "derived", "figure": "axonn_fig6"})]),
     (ANSWER, [answers({"evidence": "measured", "experiment": "e", "metric": "m"})]),
-    (ANSWER, [answers(**changes) for changes in NO_FORMULAS]),
-    (ANSWER, [answers(RUN | changes) for changes in NO_RUNS]),
+    ("answer.*axonn.x", [answers(**changes) for changes in NO_FORMULAS]),
+    ("answer.*axonn.x", [answers(RUN | changes) for changes in NO_RUNS]),
     ("a function of suite.papers", [answers(function="os.system")]),
-    ("arguments of the answer", [answers(arguments=["a"])]),
-    ("anchors of the answer", [answers(anchors=[18.9])]),
-    ("rule: numbers by name; legal: {first: 18.9}", [answers(anchors={"first": "18.9"})]),
-    ("claim axonn.x has two answers with the same evidence", [answers({"evidence": "derived"} | FORMED, **FORMED)]),
+    ("answers.0.arguments of claim", [answers(arguments=["a"])]),
+    ("answers.0.anchors.* of claim", [answers(anchors=[18.9]), answers(anchors={"first": "18.9"})]),
+    ("one answer per evidence", [answers({"evidence": "derived"} | FORMED, **FORMED)]),
 )
 
 
@@ -311,11 +302,11 @@ def test_broken_decisions_and_settings_are_refused(folder: Path) -> None:
     row = {**asdict(DECISIONS["A1"]), "claims": list(DECISIONS["A1"].claims)}
     file.write_text(yaml.safe_dump([row], sort_keys=False), encoding="utf-8")
     assert claims.decisions(folder) == (DECISIONS["A1"],)
-    more = ({"finding": ""}, {"weight": 1}, {"claims": ["a.b", 2]}, {"claims": ["a.b"], "why": "no such field"})
+    more = ({"finding": ""}, {"weight": 1}, {"claims": ["a.b", 2]}, {"why": "no such field"})
     for broken in ({"id": "A1"}, *({**row, **change} for change in more)):
         file.write_text(yaml.safe_dump([broken], sort_keys=False), encoding="utf-8")
-        with refused(InvalidRequest, subject="A1"):
+        with pytest.raises(InvalidRequest, match="decision A1"):
             claims.decisions(folder)
     (folder / "common/settings.yaml").write_text("systems: 3")
-    with refused(InvalidRequest, rule="groups of rows"):
+    with pytest.raises(InvalidRequest, match=r"systems of common/settings\.yaml"):
         claims.settings(folder)
