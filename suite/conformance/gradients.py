@@ -242,12 +242,12 @@ def check_system(system_class: type[EngineSystem], config: RunConfig, case: Case
     engine, interval, replicas = system.engine, config.update_interval, config.grid.data
     tolerance = 0.0 if replicas <= 2 else 1e-12
     if interval is None:
-        return check_engine(engine, case, engine.state.schedule.schedule, world, system=system, tolerance=tolerance)
+        return check_engine(engine, case, engine.state.schedule, world, system=system, tolerance=tolerance)
     full = max(2 * engine.grid.inter, interval)
     batches = (full + 1, full)  # the first ends with a short group if the interval is longer than 1
     expected = expected_streams(case, replicas, batches, interval, float(config.optimizer.arguments["momentum"]))
     return check_engine(
-        *(engine, case, engine.state.schedule.schedule, world),
+        *(engine, case, engine.state.schedule, world),
         system=system,
         expected=expected,
         batches=batches,

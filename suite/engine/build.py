@@ -20,7 +20,6 @@ from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
 from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine.engine_config import EngineConfig, makes_optimizer
 from suite.engine.guards import asynchronous
-from suite.engine.guards.checked_schedule import CheckedSchedule
 from suite.engine.guards.rank_consistency import RankConsistencyCheck
 from suite.engine.guards.user_state import UserState
 from suite.engine.layers import broadcast_weights, make_modules
@@ -104,9 +103,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
         settings=settings,
         comm=comm,
         clock=clock,
-        schedule=CheckedSchedule(
-            config.chosen_schedule, place, config.update_interval, any_order=comm.transport.any_order
-        ),
+        schedule=config.chosen_schedule,
         slicer=BatchSlicer(
             place, int(config.microbatch), world.device, settings.half, config.shard, input_names=parts.input_names
         ),

@@ -13,9 +13,10 @@ own random state (engine.random_state)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import torch
 
@@ -33,12 +34,31 @@ from suite.engine.guards import asynchronous
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.prefetch import Prefetched
 from suite.engine.pruning.step import prune
-from suite.engine.replay.thread_ranks import ThreadRanks, check_open, on_every_rank
+from suite.engine.replay.thread_ranks import ThreadRanks, closed_engine
 from suite.engine.stream import Batch, BatchStream
 from suite.engine.torch_api import optimizer_states, state_dicts
 from suite.engine.torch_api.optimizer_states import OptimizerStateDict
 from suite.engine.torch_api.torch_optimizer import learning_rate
 from suite.pruning.mask import Key
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+def on_every_rank(
+    method: Callable[Concatenate[Engine, _Arguments], _Result],
+) -> Callable[Concatenate[Engine, _Arguments], _Result]:
+    """A method that, where ranks are threads, runs on every rank and returns the result of rank 0."""
+
+    @wraps(method)
+    def call(engine: Engine, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        if engine.closed:
+            raise closed_engine(f"{method.__name__}()")
+        if engine.ranks is None:
+            return method(engine, *args, **named)
+        return engine.ranks.call(f"{method.__name__}()", lambda rank: method(rank, *args, **named))[0]
+
+    return call
 
 
 class Engine:
@@ -91,7 +111,8 @@ class Engine:
 
         Raises InvalidRequest on every rank: for batches that differ between ranks, for fewer microbatches than stages,
         and after an interrupted stream."""
-        check_open("train()", closed=self.closed)
+        if self.closed:
+            raise closed_engine("train()")
         check_batches(batches)
         return self._steps(batches) if self.ranks is None else self.ranks.train(batches)
 
@@ -112,7 +133,8 @@ class Engine:
     @on_every_rank
     def train_batch(self, batch: Batch) -> float:
         """Train on one batch. Returns its mean loss, on every rank."""
-        asynchronous.check_drains(self.state.settings.config.update_interval, "train_batch")
+        if self.streams:
+            raise asynchronous.never_drains("train_batch", self.state.settings.config.update_interval)
         (loss,) = self._steps([batch], single=True)
         return loss
 
@@ -129,7 +151,8 @@ class Engine:
                 yield from StepRunner(state, stream.begin()).run()
             return
         for batch in batches:
-            check_open("train()", closed=self.closed)
+            if self.closed:
+                raise closed_engine("train()")
             guard.begin("training", batch)
             yield from StepRunner(state, self._stream_of(batch)).run()
 
@@ -139,12 +162,14 @@ class Engine:
         Where ranks are threads, they are those of the first replica, in the order of its ranks.
 
         Weights and counters do not change; running statistics do, as in any forward pass."""
-        check_open("gradients()", closed=self.closed)
+        if self.closed:
+            raise closed_engine("gradients()")
         if self.ranks is not None:
             by_rank = self.ranks.call("gradients()", lambda engine: engine.gradients(batch))
             return [gradient for rank in self.grid.pipeline(0) for gradient in by_rank[rank]]
         state = self.state
-        asynchronous.check_drains(state.settings.config.update_interval, "gradients")
+        if self.streams:
+            raise asynchronous.never_drains("gradients", state.settings.config.update_interval)
         state.comm.guard.begin("gradients", batch)
         runner = StepRunner(state, self._stream_of(batch), apply_update=False)
         list(runner.run())
@@ -161,7 +186,8 @@ class Engine:
 
     def score(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Means over the samples of `batches` in evaluation mode: the loss and the scores, by name."""
-        check_open("an evaluation", closed=self.closed)
+        if self.closed:
+            raise closed_engine("an evaluation")
         check_batches(batches)
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]

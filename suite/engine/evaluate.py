@@ -9,10 +9,18 @@ import torch
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.protocols import Value
-from suite.engine.flush import positive_count, returns_pairs, run_on_rank, sum_over_last_stages
+from suite.engine.flush import observe_loss, positive_count, returns_pairs, run_on_rank, sum_over_last_stages
+from suite.engine.guards.checked_schedule import evaluation_program
 from suite.engine.stream import Batch
 from suite.engine.train_state import TrainState
-from suite.engine.worker import run_to_end
+from suite.engine.worker import Execute, run_to_end
+
+
+def run_forwards(state: TrainState, microbatches: int, execute: Execute) -> None:
+    """Run the forward passes of the next `microbatches` of this replica."""
+    interval = FlushInterval(state.evaluated, microbatches, None, 0)
+    program = evaluation_program(state.settings.place, interval, any_order=state.comm.transport.any_order)
+    run_to_end(run_on_rank(state, program, execute, 0))
 
 
 def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
@@ -38,7 +46,7 @@ def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, flo
             index = op.index - first  # noqa: B023 - called within this iteration only
             is_last, stage = op.stage == place.stages - 1, state.stages[op.stage]
             if is_last:
-                state.observe_loss(evaluated, microbatches, evaluates=True)  # noqa: B023
+                observe_loss(state, evaluated, microbatches, evaluates=True)  # noqa: B023
             output = stage.evaluate(
                 slicer.inputs(inputs, index) if op.stage == 0 else value,  # noqa: B023
                 slicer.targets(targets, index) if is_last else (),  # noqa: B023
@@ -57,8 +65,7 @@ def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, flo
             return output
 
         if microbatches:
-            program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-            run_to_end(run_on_rank(state, program, execute, 0))
+            run_forwards(state, microbatches, execute)
         state.evaluated += most_microbatches
         first_batch_size = first_batch_size or samples
         weight = samples / first_batch_size
@@ -70,7 +77,7 @@ def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, flo
                 means = [output[number] for output in outputs]
                 totals[number] += weight * sum_over_last_stages(state, means)
         total_weight += weight
-        guard.calls.end()
+        guard.end()
     if not total_weight:
         raise InvalidRequest("an evaluation of 0 batches", rule="at least 1 batch", legal="1 batch")
     divisors = [positive_count(total_count) if state.pairs else total_weight, *[total_weight] * (len(names) - 1)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, K
 from suite.core.protocols import Handle, Value
 from suite.core.trace import Trace
 from suite.engine.guards.asynchronous import NO_COMMON_UPDATE
+from suite.engine.guards.checked_schedule import checked_order
 from suite.engine.layers import share_buffers
 from suite.engine.optim.update import check_attached
 from suite.engine.pruning.step import prune_if_due
@@ -28,6 +30,7 @@ from suite.engine.stream import BatchStream
 from suite.engine.train_state import TrainState
 from suite.engine.versions import keep_newest
 from suite.engine.worker import Execute, run_program
+from suite.schedule.static import fixed
 
 KEPT_OPS = 100_000  # newest ops of a stream whose spans and reads stay in memory
 CHECKED = 64  # updates between two searches for draws of the host, and for results of passes in modules
@@ -70,7 +73,8 @@ class StepRunner:
         self.interval = FlushInterval(
             state.microbatches, stream.microbatches, state.settings.config.update_interval, state.updates
         )
-        self.loss_scale, self.total_weight = state.loss_scale, 1.0
+        self.loss_scale = state.loss_scaler.scale if state.loss_scaler else 1.0
+        self.total_weight = 1.0
         self.weights: list[torch.Tensor] = []
         self.batch_losses: dict[int, list[torch.Tensor]] = {}
         self.completed = 0
@@ -84,17 +88,20 @@ class StepRunner:
         """Run every op. Yields the losses of batches as they become known."""
         state, streams = self.state, self.state.settings.streams
         check_attached(state.model_states)  # a pass must not add to the gradients of another engine
-        program = state.schedule.program(self.interval)
+        program = self._program()
         state.trace, state.drained, state.batch_end_times = Trace(), False, []
         state.versions.begin(self.interval)
-        state.copies.follow(state.model_states)
+        if state.copies.followers:
+            state.copies.follow(state.model_states)
         state.model_states.begin()
         state.user.begin()
-        state.note_statistics(self.interval.microbatches)
+        if not state.noted:
+            state.note_statistics(self.interval.microbatches)
         if state.loss_check is not None:
             state.loss_check.begin()
         trace = self.trace if state.record_trace else None
-        ops = run_on_rank(state, program, self.execute, state.schedule.in_flight(self.interval), trace)
+        bound = state.schedule.in_flight(state.settings.place, self.interval)
+        ops = run_on_rank(state, program, self.execute, bound, trace)
         while True:
             try:
                 op = next(ops)
@@ -113,6 +120,16 @@ class StepRunner:
         self._read_times()
         self._finish()
         yield loss
+
+    def _program(self) -> Program:
+        """The program of this rank. The first interval of a length raises IllegalSchedule where it breaks a law."""
+        state, interval = self.state, self.interval
+        place, count = state.settings.place, interval.microbatches
+        if count not in state.orders:
+            any_order = state.comm.transport.any_order
+            state.orders[count] = checked_order(state.schedule, place, interval, any_order=any_order)
+        order = state.orders[count]
+        return fixed(order, interval) if order else state.schedule.program(place, interval)
 
     def execute(self, op: Op, value: Value) -> Value:
         """Compute `op` with the weights that the policy selects. Returns the tensors to send."""
@@ -140,8 +157,8 @@ class StepRunner:
         self.stream.read_up_to(op.index)
         microbatches = self.interval.group_size(op.index)
         if is_last:
-            state.observe_loss(self.interval.update_of(op.index), microbatches)
-        first = op.index == self.interval.first and state.settings.grid.size > 1 and state.updates % CHECKED == 0
+            observe_loss(state, self.interval.update_of(op.index), microbatches)
+        first = op.index == self.interval.first and not state.settings.alone and state.updates % CHECKED == 0
         drawn = stage.host_random.state() if first else None
         with state.versions.swapped_in(op, read):
             output = stage.forward(
@@ -169,16 +186,17 @@ class StepRunner:
     def _check_modules(self) -> None:
         """Compare the user's modules after the passes of a batch: see engine.guards.user_state."""
         state = self.state
-        grid, copies = state.settings.grid, state.copies
-        state.user.check_update(alone=grid.size == 1 and not copies.layers)
-        if grid.inter > 1 and state.updates % CHECKED == 0:
+        if not state.settings.alone or state.copies.followers:
+            state.user.check_update()
+        if state.settings.place.ranks > 1 and state.updates % CHECKED == 0:
             state.user.check_results()
 
     def _update(self, op: Op) -> None:
         """Run the update `op`: reduce gradients and, with `apply_update`, step."""
         state, tracker = self.state, self.state.memory_tracker
         for stage in state.stages.values():
-            stage.owed_gradients.check_paid()
+            if stage.owed_gradients.products:
+                stage.owed_gradients.check_paid()
         if tracker is not None:
             tracker.phase = "scratch"
         start = state.clock.mark()
@@ -249,11 +267,12 @@ class StepRunner:
         """Count the interval: no microbatch is in flight."""
         state, interval = self.state, self.interval
         state.drained = True
-        state.comm.guard.calls.end()
-        if not state.settings.streams:  # replicas of a stream have no common update
+        state.comm.guard.end()
+        if not state.settings.streams and state.settings.place.replicas > 1:  # a stream has no common update
             layers = (stage.layers for stage in state.stages.values())
             share_buffers(layers, state.comm.data_parallel_group, state.comm.transport)
-        state.copies.write_buffers()
+        if state.copies.followers:
+            state.copies.write_buffers()
         if self.apply_update:
             state.microbatches += interval.microbatches
             state.updates += interval.updates
@@ -274,7 +293,7 @@ class StepRunner:
                 self.ends.append(now)
             keep_newest(self.state.trace, KEPT_OPS)
             self.state.versions.forget(KEPT_OPS)
-        due = self.batches_sent + (1 if self.state.settings.grid.size == 1 else LOSS_BATCHES)
+        due = self.batches_sent + (1 if self.state.settings.alone else LOSS_BATCHES)
         complete = due < len(ends) and self.completed >= held * ends[due - 1]  # `run` sends the last batches itself
         if complete and op.kind in COMPLETES_MICROBATCH:
             yield from self._send_losses(due, wait=False)
@@ -293,7 +312,7 @@ class StepRunner:
             batches = range(self.batches_sent, stop)
             self.batches_sent = stop
             sums = torch.stack([_float64_sum(self.batch_losses.pop(batch, ())) for batch in batches])
-            if self.state.settings.grid.size == 1:
+            if self.state.settings.alone:
                 losses = (sums / self.loss_scale).tolist()
                 self._read_times()
                 yield from losses
@@ -323,8 +342,21 @@ class StepRunner:
 
     def _raise_fault(self) -> None:
         if self.fault is not None:
-            self.state.comm.guard.calls.end()  # the other ranks have all they need to raise too
+            self.state.comm.guard.end()  # the other ranks have all they need to raise too
             raise self.fault
+
+
+def observe_loss(state: TrainState, batch: int, microbatches: int, *, evaluates: bool = False) -> None:
+    """Let the check see the loss of the next microbatch of the last stage, where the batch is due.
+
+    Args:
+        batch: Number of the update, or of the batch in an evaluation.
+    """
+    check, every = state.loss_check, state.settings.config.check_loss
+    last = state.stages[state.settings.place.stages - 1]
+    last.observe = None  # one of a batch that was interrupted
+    if check is not None and every and batch % every == 0:
+        last.observe = partial(check.observe, -1 - batch if evaluates else batch, microbatches)
 
 
 def _float64_sum(losses: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -17,12 +17,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from suite.accelerator import Clock
 from suite.core.grid import Grid
-from suite.core.op import Place
-from suite.core.protocols import Group, Transport, Value, World
+from suite.core.op import Op, Place
+from suite.core.protocols import Group, Schedule, Transport, Value, World
 from suite.core.trace import Trace
 from suite.engine.engine_config import EngineConfig
 from suite.engine.guards.asynchronous import within_stream
-from suite.engine.guards.checked_schedule import CheckedSchedule
 from suite.engine.guards.rank_consistency import RankConsistencyCheck
 from suite.engine.guards.user_state import UserState
 from suite.engine.layers import Copies, cast
@@ -40,7 +39,7 @@ from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.versions import WeightVersions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSettings:
     """Settings that stay constant over a run.
 
@@ -61,11 +60,16 @@ class RunSettings:
     ties: Sequence[Ends]
     half: torch.dtype | None
 
-    @property
+    @cached_property
     def grid(self) -> Grid:
         return self.config.grid
 
-    @property
+    @cached_property
+    def alone(self) -> bool:
+        """Whether the grid has one rank."""
+        return self.grid.size == 1
+
+    @cached_property
     def streams(self) -> bool:
         """Whether batches stream through a pipeline that drains only after the last of them."""
         return self.config.update_interval is not None
@@ -75,7 +79,7 @@ class RunSettings:
         """Number of layers of the whole model."""
         return self.split[-1].stop
 
-    @property
+    @cached_property
     def layers(self) -> tuple[int, ...]:
         """Layers of this rank, by their numbers in the whole model."""
         return tuple(number for stage in self.place.held_stages for number in self.split[stage])
@@ -89,7 +93,7 @@ class RunSettings:
         ends = next((ends for ends in self.ties if (layer, name) in ends), ((layer, name),))
         return next((known_name for end in ends if (known_name := self.name_of(*end)) in known), "")
 
-    @property
+    @cached_property
     def homes(self) -> tuple[int, ...]:
         """World rank of each stage of this rank's pipeline."""
         return self._homes_of(self.place.replica)
@@ -128,7 +132,8 @@ class TrainState:
     """Everything that training changes on one rank, with the settings and communicators it needs.
 
     Attributes:
-        schedule: Schedule of this rank, with its checked order of ops.
+        schedule: Order of the ops.
+        orders: Checked order of this rank's ops, by the number of microbatches; empty where it follows the schedule.
         slicer: Rows of each batch for this rank.
         user: The user's modules, as they were when the engine was made.
         stages: Stages of this rank, by their numbers in the pipeline.
@@ -138,6 +143,7 @@ class TrainState:
         loss_scaler: Loss scale of mixed precision; None in one precision.
         make_model_states: Allocates model states; `kept` maps the id of a pruned weight to its kept indices.
         make_update: Makes the optimizer step of such states.
+        model_states: Weights, gradients and moments; absent until `allocated`, as a search for a mask may prune first.
         pruned_after: Updates before the network was pruned; None while it is not pruned.
         microbatches, updates: Microbatches and updates of the whole training, per replica.
         evaluated: Microbatches of all evaluations.
@@ -157,7 +163,7 @@ class TrainState:
     settings: RunSettings
     comm: Communicators
     clock: Clock
-    schedule: CheckedSchedule
+    schedule: Schedule
     slicer: BatchSlicer
     user: UserState
     stages: Mapping[int, Stage]
@@ -168,7 +174,10 @@ class TrainState:
     pruning: Pruning | None
     make_model_states: Callable[[Mapping[int, torch.Tensor]], ModelState]
     make_update: Callable[[ModelState], Update]
+    model_states: ModelState = field(init=False)
     update: Update = field(init=False)
+    allocated: bool = False
+    orders: dict[int, tuple[Op, ...]] = field(default_factory=dict)
     pruned_after: int | None = None
     microbatches: int = 0
     updates: int = 0
@@ -183,17 +192,6 @@ class TrainState:
     loss_check: LossCheck | None = None
     pairs: bool | None = None
     noted: bool = False
-    _model_states: ModelState | None = field(default=None, init=False)
-
-    @property
-    def allocated(self) -> bool:
-        """Whether the model states exist. A search for a mask may prune the network before they do."""
-        return self._model_states is not None
-
-    @property
-    def model_states(self) -> ModelState:
-        assert self._model_states is not None, "model states are not allocated yet"
-        return self._model_states
 
     @property
     def stage(self) -> Stage:
@@ -208,14 +206,9 @@ class TrainState:
             inputs = stage.outputs(inputs)
         return inputs
 
-    @property
-    def loss_scale(self) -> float:
-        """Factor of the loss in mixed precision; 1 otherwise."""
-        return self.loss_scaler.scale if self.loss_scaler else 1.0
-
     def note_statistics(self, microbatches: int) -> None:
         """Warn once where batches of `microbatches` per replica train a BatchNorm on the rows of one microbatch."""
-        if self.noted or microbatches * self.settings.place.replicas == 1:
+        if microbatches * self.settings.place.replicas == 1:
             return
         self.noted = True
         modules = [module for stage in self.stages.values() for module in stage.layers.modules() if module.training]
@@ -227,25 +220,14 @@ class TrainState:
                 stacklevel=2,
             )
 
-    def observe_loss(self, batch: int, microbatches: int, *, evaluates: bool = False) -> None:
-        """Let the check see the loss of the next microbatch of the last stage, where the batch is due.
-
-        Args:
-            batch: Number of the update, or of the batch in an evaluation.
-        """
-        check, every = self.loss_check, self.settings.config.check_loss
-        last = self.stages[self.settings.place.stages - 1]
-        last.observe = None  # one of a batch that was interrupted
-        if check is not None and every and batch % every == 0:
-            last.observe = partial(check.observe, -1 - batch if evaluates else batch, microbatches)
-
     def allocate(self, kept: Mapping[int, torch.Tensor]) -> None:
         """Allocate the model states, in place of earlier ones.
 
         Args:
             kept: Kept indices of each pruned weight, by the id of the weight.
         """
-        self._model_states = states = self.make_model_states(kept)
+        self.model_states, self.allocated = self.make_model_states(kept), True
+        states = self.model_states
         if self.settings.half:
             for stage in self.stages.values():
                 cast(stage.layers, self.settings.half)

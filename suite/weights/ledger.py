@@ -107,8 +107,8 @@ class Ledger:
         """
         read = None
         reads = self._reads_of(op.stage)
-        if self.newest_only and op.kind is not Kind.UPDATE:  # what follows, for one version and nothing to free
-            return self._run_pass(op, reads)
+        if self.newest_only:  # what follows, for one version and nothing to free
+            return self._run_newest(op, reads)
         if op.kind is Kind.FORWARD:
             read = self.policy.read(op, self.stage_versions(op))
             reads.begin(op.index, read)
@@ -131,12 +131,13 @@ class Ledger:
             self._free(op)
         return read
 
-    def _run_pass(self, op: Op, reads: _StageReads) -> Read | None:
-        """`run` for a pass of `newest_only`."""
+    def _run_newest(self, op: Op, reads: _StageReads) -> Read | None:
+        """`run` for `newest_only`: the update is the last op of the interval."""
+        if op.kind is Kind.UPDATE:
+            self.updates = self.drained_at = self.updates + 1
+            self.stored = {self.updates}
         if op.kind is Kind.FORWARD:
             read = self._newest
-            if read.version != self.updates:
-                read = self._newest = Read(self.updates, 0, "keep")
             reads.begin(op.index, read)
             self.entries.append(LedgerEntry(op, read, self.updates, self.interval.update_of(op.index)))
             return read

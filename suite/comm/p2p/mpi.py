@@ -216,7 +216,7 @@ class MpiTransport(Transport):
 
     def _senders_closed(self, ops: Sequence[Op]) -> bool:
         closed = {channel.source for channel in self.inbound if channel.closed and not channel.incoming}
-        return senders_closed(ops, closed, self.homes)
+        return bool(closed) and senders_closed(ops, closed, self.homes)
 
     def progress(self) -> None:
         for inbound in self.inbound:

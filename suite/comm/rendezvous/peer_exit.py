@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from typing import Any, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from suite.comm.p2p.polling import add_wait_check, remove_wait_check
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, exception_raised
@@ -74,28 +74,34 @@ class DepartureNote(TypedDict):
     text: str
 
 
-class EngineCalls:
-    """The calls of one rank on one engine. Each batch is a call.
+class Call(NamedTuple):
+    """A call of one rank on one engine. Each batch is a call.
 
     Attributes:
-        begun: Number of calls so far.
-        in_call: Whether the last call is running.
-        batches: Number of batches so far, including a running one.
-        last_call: Description of the last call, for error messages.
-        code: Number that is equal on ranks whose last calls agree.
+        number: Number of calls so far, this one included.
+        clause: Description of the call, for error messages.
+        batches: Number of batches so far, this one included.
+        code: Number that is equal on ranks whose calls agree.
+    """
+
+    number: int
+    clause: str
+    batches: int
+    code: int
+
+
+class EngineCalls:
+    """The calls of one rank on one engine.
+
+    Attributes:
+        call: The last call.
+        in_call: Whether it is running.
+        notes: Notes of other ranks.
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.begun, self.in_call, self.batches, self.last_call = name, 0, False, 0, ""
-        self.code = 0
-        self.notes: list[DepartureNote] = []  # of other ranks
-
-    def begin(self, call: str, batches: int, code: int) -> None:
-        self.begun, self.in_call, self.last_call, self.batches = self.begun + 1, True, call, batches
-        self.code = code
-
-    def end(self) -> None:
-        self.in_call = False
+        self.name, self.call, self.in_call = name, Call(0, "", 0, 0), False
+        self.notes: list[DepartureNote] = []
 
 
 class Departures:
@@ -128,9 +134,9 @@ class Departures:
         """Write the note of one engine, once."""
         if calls in self.open:
             self.open.remove(calls)
-            plural = "es" * (calls.batches != 1)
-            when = f"within {calls.last_call}" if calls.in_call else f"after {calls.batches} batch{plural}"
-            note = {"rank": self.rank, "calls": calls.begun - calls.in_call, "text": f"has {event} {when}"}
+            call, plural = calls.call, "es" * (calls.call.batches != 1)
+            when = f"within {call.clause}" if calls.in_call else f"after {call.batches} batch{plural}"
+            note = {"rank": self.rank, "calls": call.number - calls.in_call, "text": f"has {event} {when}"}
             self.board.write(calls.name, json.dumps(note))
 
     def leave(self, event: str = "ended") -> None:
@@ -145,22 +151,23 @@ class Departures:
                 self._check(calls)
             except RuntimeError as error:  # torch's DistError: no connection
                 raise RankError(
-                    f"the process that serves the store of all ranks has ended; this rank is at {calls.last_call}: "
+                    f"the process that serves the store of all ranks has ended; this rank is at {calls.call.clause}: "
                     f"{_RULE}"
                 ) from error
 
     def _check(self, calls: EngineCalls) -> None:
-        self.board.replace(f"{calls.name}, rank {self.rank}", json.dumps([calls.begun, calls.code, calls.last_call]))
+        own = calls.call
+        self.board.replace(f"{calls.name}, rank {self.rank}", json.dumps([own.number, own.code, own.clause]))
         following = (self.rank + 1) % self.size  # where two ranks differ, two neighbours do
-        begun, code, call = json.loads(self.board.find(f"{calls.name}, rank {following}") or "[-1, 0, 0]")
-        if begun == calls.begun and code != calls.code:
-            other = f"at {call} with other sizes or types" if call == calls.last_call else f"at {call}"
-            raise InvalidRequest(f"rank {following} is {other}, this rank is at {calls.last_call}", rule=_RULE)
+        number, code, clause = json.loads(self.board.find(f"{calls.name}, rank {following}") or "[-1, 0, 0]")
+        if number == own.number and code != own.code:
+            other = f"at {clause} with other sizes or types" if clause == own.clause else f"at {clause}"
+            raise InvalidRequest(f"rank {following} is {other}, this rank is at {own.clause}", rule=_RULE)
         calls.notes += map(json.loads, self.board.read(calls.name, len(calls.notes)))
-        fewer = [note for note in calls.notes if note["calls"] < calls.begun]
+        fewer = [note for note in calls.notes if note["calls"] < own.number]
         if fewer:
             first = min(fewer, key=lambda note: note["calls"])  # of several the one that left first
-            raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {calls.last_call}: {_RULE}")
+            raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {own.clause}: {_RULE}")
 
     def stop(self) -> None:
         """Stop checking peers and leaving notes."""

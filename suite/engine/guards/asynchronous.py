@@ -71,11 +71,10 @@ def _check_prediction(config: EngineConfig, policy: WeightPolicy, rule: UpdateRu
     raise Unsupported(f"{type(policy).__name__} with {what}", rule=reason, legal=legal)
 
 
-def check_drains(update_interval: int | None, call: str) -> None:
-    """Raises Unsupported for a call that requires a pipeline that drains after every batch."""
-    if update_interval is not None:
-        rule = "an asynchronous pipeline does not drain between batches"
-        raise Unsupported(f"{call} with update_interval={update_interval}", rule=rule, legal="train(batches)")
+def never_drains(call: str, update_interval: int | None) -> Unsupported:
+    """The error for a call that requires a pipeline that drains after every batch."""
+    rule = "an asynchronous pipeline does not drain between batches"
+    return Unsupported(f"{call} with update_interval={update_interval}", rule=rule, legal="train(batches)")
 
 
 def within_stream(call: str) -> InvalidRequest:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from suite.comm.p2p.polling import CHECK_INTERVAL
-from suite.comm.rendezvous.peer_exit import EngineCalls
+from suite.comm.rendezvous.peer_exit import Call, EngineCalls
 from suite.core.errors import InvalidRequest, RankError
 from suite.core.protocols import Transport, World
 
@@ -82,9 +82,14 @@ class RankConsistencyCheck:
             clause = f"batch {self.batches[call]}" if call == "training" else clause
         elif counts:
             self.code += _hash(repr(counts).encode()) << _BITS
-        self.calls.begin(clause, self.batches["training"], self.code >> _BITS)
+        number, batches = self.calls.call.number + 1, self.batches["training"]
+        self.calls.call, self.calls.in_call = Call(number, clause, batches, self.code >> _BITS), True
         if not self.transport.polls:  # a rank that waits cannot read notes
             self.reduce(0.0)
+
+    def end(self) -> None:
+        """End a call."""
+        self.calls.in_call = False
 
     @contextmanager
     def call(self, call: str) -> Iterator[None]:
@@ -92,7 +97,7 @@ class RankConsistencyCheck:
         self.begin(call)
         self.reduce(0.0)
         yield
-        self.calls.end()
+        self.end()
 
     def close(self) -> None:
         """Leave a note that this rank makes no more calls."""
@@ -128,8 +133,8 @@ class RankConsistencyCheck:
         if self.size == 1:
             return number
         reduced, *codes = self._all_reduce([number, *([] if self.off else self._slots(self.code))], op)
-        if (fault := self.fault(codes, self.calls.last_call)) is not None:
-            self.calls.end()  # the other ranks have all they need to raise too
+        if (fault := self.fault(codes, self.calls.call.clause)) is not None:
+            self.end()  # the other ranks have all they need to raise too
             raise fault
         return reduced
 

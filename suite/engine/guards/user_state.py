@@ -123,16 +123,11 @@ class UserState:
         self.versions = [tensor._version for _, tensor in (*self.own, *self.shared)]
         self.without_gradient = [(name, weight) for name, weight in self.foreign if weight.grad is None]
 
-    def check_update(self, *, alone: bool) -> None:
+    def check_update(self) -> None:
         """Compare the modules with those before the passes of a batch.
-
-        Args:
-            alone: Whether this rank is the only one, and its passes compute with the user's own weights.
 
         Raises InvalidRequest for a weight, or a buffer of several stages, that a forward has written, and for a
         gradient of a weight that this rank does not train."""
-        if alone:
-            return
         for (name, tensor), version in zip((*self.own, *self.shared), self.versions, strict=True):
             if tensor._version != version:
                 kind = "weight" if isinstance(tensor, nn.Parameter) else "buffer of several stages"

@@ -72,6 +72,11 @@ def _pieces(*flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     return zip(*(tensor.split(size) for tensor in flat), strict=True)
 
 
+def _rate_at(lr: float | Rate, update: int) -> float:
+    """Learning rate of an update."""
+    return lr(update) if callable(lr) else lr
+
+
 def _store_gradient(state: RuleState, grad: torch.Tensor) -> None:
     """Store the gradient if a drift needs it."""
     if (last := state.moments.get(LAST_GRADIENT)) is not None:
@@ -127,7 +132,7 @@ class SGD(UpdateRule):
             velocity.mul_(self.momentum).add_(grad)
         else:
             velocity.mul_(self.momentum).add_(grad.mul_(1 - self.dampening) if self.dampening else grad)
-        lr = as_rate(self.lr)(state.updates)
+        lr = _rate_at(self.lr, state.updates)
         if self.nesterov:
             for grad_piece, velocity_piece in _pieces(grad, velocity):
                 grad_piece.add_(velocity_piece * self.momentum)
@@ -144,7 +149,7 @@ class SGD(UpdateRule):
             direction = direction * self.momentum + state.moments[LAST_GRADIENT] * (1 - self.dampening)
         if self.nesterov:
             direction = direction * self.momentum + state.moments[LAST_GRADIENT]
-        return direction * -as_rate(self.lr)(state.updates)
+        return direction * -_rate_at(self.lr, state.updates)
 
 
 @dataclass(frozen=True)
@@ -168,7 +173,7 @@ class Adam(UpdateRule):
 
     @torch.no_grad()
     def step(self, state: RuleState, grad: torch.Tensor) -> None:
-        lr = as_rate(self.lr)(state.updates)
+        lr = _rate_at(self.lr, state.updates)
         if self.weight_decay and self.decoupled:
             torch._foreach_mul_(state.weights, 1 - lr * self.weight_decay)
         elif self.weight_decay:
@@ -186,7 +191,7 @@ class Adam(UpdateRule):
         moment = state.moments["moment_1"]
         if state.updates == 0:
             return torch.zeros_like(moment)
-        return self._direction(state, as_rate(self.lr)(state.updates), torch.empty_like(moment))
+        return self._direction(state, _rate_at(self.lr, state.updates), torch.empty_like(moment))
 
     def _direction(self, state: RuleState, lr: float, out: torch.Tensor) -> torch.Tensor:
         correction_1 = 1 - self.beta1**state.updates
@@ -212,7 +217,7 @@ class AdamW(Adam):
         """Adam's drift, with predict_decay including the decay; zero before the first update."""
         step = super().drift(state)
         if self.predict_decay and state.updates:
-            factor = -as_rate(self.lr)(state.updates) * self.weight_decay
+            factor = -_rate_at(self.lr, state.updates) * self.weight_decay
             for piece, weight in zip(state.views(step), state.weights, strict=True):
                 piece.add_(weight * factor)
         return step
@@ -250,7 +255,7 @@ class RMSprop(UpdateRule):
         for grad_piece, square in _pieces(grad, state.moments["square"]):
             square.mul_(self.alpha).add_((grad_piece * grad_piece).mul_(1 - self.alpha))
             grad_piece.div_(square.sqrt().add_(self.eps))
-        lr = as_rate(self.lr)(state.updates)
+        lr = _rate_at(self.lr, state.updates)
         if self.momentum:
             velocity = state.moments["velocity"].mul_(self.momentum).add_(grad)
             torch.mul(velocity, -lr, out=grad)
@@ -262,7 +267,7 @@ class RMSprop(UpdateRule):
     @torch.no_grad()
     def drift(self, state: RuleState) -> torch.Tensor:
         """-lr times the direction of the last update; zero before the first."""
-        lr = as_rate(self.lr)(state.updates)
+        lr = _rate_at(self.lr, state.updates)
         if self.momentum:
             return state.moments["velocity"] * -lr
         return state.moments[LAST_GRADIENT] / state.moments["square"].sqrt().add_(self.eps) * -lr

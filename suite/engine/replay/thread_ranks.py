@@ -12,9 +12,8 @@ import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import wraps
 from itertools import tee
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -32,7 +31,6 @@ from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 
 class _Failed(NamedTuple):
@@ -216,7 +214,8 @@ class ThreadRanks(Generic[_Engine]):
         try:
             while (loss := self.hub.run(lambda rank: next(steps[rank], None))[0]) is not None:
                 yield loss
-                check_open("train()", closed=self.closed)
+                if self.closed:
+                    raise closed_engine("train()")
                 self._follow()
         finally:
             for step in steps:
@@ -259,24 +258,10 @@ class ThreadRanks(Generic[_Engine]):
             self.hub.close()
 
 
-def check_open(call: str, *, closed: bool) -> None:
-    """Raises InvalidRequest for a call on a closed engine."""
-    if closed:
-        raise InvalidRequest(
-            f"{call} of a closed engine",
-            rule="close() and the end of `with` are the last call on an engine",
-            legal="a new engine of the same model, which holds the trained weights",
-        )
-
-
-def on_every_rank(method: Callable[Concatenate[_Engine, _P], _T]) -> Callable[Concatenate[_Engine, _P], _T]:
-    """A method of an engine that, where ranks are threads, runs on every rank and returns the result of rank 0."""
-
-    @wraps(method)
-    def call(engine: _Engine, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        check_open(f"{method.__name__}()", closed=engine.closed)
-        if engine.ranks is None:
-            return method(engine, *args, **kwargs)
-        return engine.ranks.call(f"{method.__name__}()", lambda rank: method(rank, *args, **kwargs))[0]
-
-    return call
+def closed_engine(call: str) -> InvalidRequest:
+    """The error for a call on a closed engine."""
+    return InvalidRequest(
+        f"{call} of a closed engine",
+        rule="close() and the end of `with` are the last call on an engine",
+        legal="a new engine of the same model, which holds the trained weights",
+    )

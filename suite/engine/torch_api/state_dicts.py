@@ -18,12 +18,11 @@ from torch import nn
 
 from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Op
+from suite.core.op import Op
 from suite.core.protocols import Handle, Value
-from suite.engine.flush import run_on_rank
+from suite.engine.evaluate import run_forwards
 from suite.engine.states.compress import mask
 from suite.engine.train_state import TrainState
-from suite.engine.worker import run_to_end
 
 Tensors = dict[str, torch.Tensor]
 
@@ -238,11 +237,10 @@ def predict(state: TrainState, inputs: Any) -> Any:
         return output
 
     if microbatches:
-        program = state.schedule.evaluation(FlushInterval(first, microbatches, None, 0))
-        run_to_end(run_on_rank(state, program, execute, 0))
+        run_forwards(state, microbatches, execute)
     state.evaluated += most_microbatches
     chunks = _of_all_replicas(state, outputs)
-    state.comm.guard.calls.end()
+    state.comm.guard.end()
     values = tuple(torch.cat(parts) for parts in zip(*(chunks[number] for number in sorted(chunks)), strict=True))
     if settings.parts.output is not None:
         return settings.parts.output.restore(iter(values))
