@@ -39,6 +39,7 @@ from suite.core.resources import conf_folder
 from suite.core.values import format_typed
 
 CONF = conf_folder()
+CHOICES = "choices"  # interpolations read the choice of each group here: ${choices.schedule}
 _GROUPS = frozenset(folder.name for folder in CONF.iterdir() if folder.is_dir())
 
 
@@ -117,6 +118,7 @@ def _load(overrides: Sequence[str], folders: tuple[str, ...]) -> DictConfig:
     parsed_overrides, repository = loader._parse_overrides_and_create_caching_repo("config", list(overrides))
     chosen = create_defaults_list(repository, "config", parsed_overrides, prepend_hydra=False, skip_missing=False)
     config = loader._compose_config_from_defaults_list(chosen.defaults, repository)
+    config[CHOICES] = chosen.overrides.known_choices
     OmegaConf.set_struct(config, True)
     loader._apply_overrides_to_config(chosen.config_overrides, config)
     return config
@@ -183,7 +185,7 @@ def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
     """Plain data, with interpolations resolved or as they are written."""
     data = OmegaConf.to_container(config, resolve=resolved, throw_on_missing=resolved)
     assert isinstance(data, dict)
-    return {str(key): value for key, value in data.items()}
+    return {str(key): value for key, value in data.items() if key != CHOICES}
 
 
 def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -291,7 +293,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         paths = [o for o in overrides if key_of(o) == "launch.python_path"]
         single = [o for o in overrides if o.partition("=")[0] in groups() and "," not in o]
         base = _compose([*single, *paths])
-        data = OmegaConf.to_container(base, resolve=False)
+        data = plain(base, resolved=False)
         if addition := _addition(unknown[1], data, overrides):
             return addition
         keys = list(_keys(data))

@@ -43,7 +43,7 @@ CONDITIONS: Sequence[tuple[Sequence[str], Callable[[RunConfig], object], str]] =
     (("checkpoint.every", "checkpoint.keep"), lambda run: run.checkpoint.folder, "checkpoint.folder=FOLDER"),
     (("measure.validate",), lambda run: run.measure.eval_batches, "measure.eval_batches=2"),
     (("weights",), lambda run: run.update_interval or run.executor.trains, "update_interval=1"),
-    (("executor.ticks.weight",), lambda run: is_split(run.schedule.build()), "system=zb_h1"),
+    (("executor.ticks.weight",), lambda run: is_split(run.schedule.build()), "system=pipeline schedule=zb_h1"),
     (("executor.prediction", "executor.copy"), lambda run: run.update_interval, "update_interval=1"),
     (BUCKETS, lambda run: run.system.runs_schedule, "system=axonn"),
     (("optimizer.clip_norm",), lambda run: not run.system.graphs, "system=axonn"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from suite.config.compose import key_of
+from suite.config.compose import CHOICES, key_of
 from suite.core.errors import InvalidRequest
 from suite.runner.keys_read import BOOKKEEPING, below
 from suite.runner.store import deciding_keys
@@ -26,26 +26,31 @@ COMMON = ("measure", "launch", "checkpoint", "draw", "experiment", "scale")  # u
 TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")  # times depend on them
 
 
-def suffix(overrides: Sequence[str], system: str, pattern: str | None, label_keys: Sequence[str] = ()) -> str:
+def suffix(
+    overrides: Sequence[str], system: str, name: str, pattern: str | None, label_keys: Sequence[str] = ()
+) -> str:
     """The end of a run's label.
 
     Args:
         overrides: Overrides of the command line.
         system: Name of the system.
+        name: The same before interpolation: a system may be named for its schedule.
         pattern: Label of the executor before interpolation.
         label_keys: Keys that the label always shows.
     """
     return "".join(
         f" {override.lstrip('+')}"
         for override in overrides
-        if key_of(override) in label_keys or _distinguishes(override, system, pattern)
+        if key_of(override) in label_keys or _distinguishes(override, system, name, pattern)
     )
 
 
-def _distinguishes(override: str, system: str, pattern: str | None) -> bool:
+def _distinguishes(override: str, system: str, name: str, pattern: str | None) -> bool:
     key, _, value = override.lstrip("+~").partition("=")
     if key == "system":
-        return bool(value.strip("'\"") != system)
+        return f"${{{CHOICES}." not in name and value.strip("'\"") != system
+    if f"${{{CHOICES}.{key}}}" in name:
+        return False
     if below(key, ["grid"]):  # a label without a pattern shows the grid
         return pattern is not None and f"${{{key}}}" not in pattern
     return key in TIMED or not below(key, [*COMMON, *BOOKKEEPING])

@@ -164,8 +164,9 @@ class _Draft:
 
     def run(self, labelled_keys: Sequence[str]) -> Run:
         """The run, whose label shows `labelled_keys` in any case."""
-        pattern = self.unresolved["executor"].get("label")
-        suffix = labels.suffix(self.own, self.frozen.config.system.name, pattern and str(pattern), labelled_keys)
+        name, pattern = self.unresolved["system"]["name"], self.unresolved["executor"].get("label")
+        system = self.frozen.config.system.name
+        suffix = labels.suffix(self.own, system, str(name), pattern and str(pattern), labelled_keys)
         return replace(self.frozen, label=self.frozen.label + suffix)
 
 

@@ -34,6 +34,7 @@ from suite.simulate.worker import NetworkModel, Simulation, simulate
 from tests.support.curves import config_of
 from tests.support.drawn import drawn, few
 from tests.support.ranks import run_ranks
+from tests.support.systems import every_system
 from tests.support.tools import needs
 from tests.support.waiting import quiet
 
@@ -139,7 +140,7 @@ class Batch(NamedTuple):
 
 
 def real_batches(folder: Path, system: str) -> list[Batch]:
-    config = config_of([f"system={system}", *SMALL])
+    config = config_of([*every_system()[system], *SMALL])
     (folder / "job.json").write_text(json.dumps(config.plain()))
     run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"))
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
@@ -217,7 +218,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     column = "system=gpipe", "grid.inter=2", "grid.data=2", "batch.size=8"
     long = "executor.cost.forward=0.03", "executor.cost.backward=0.03"
     deep = "system=axonn", "grid.inter=16", "batch.size=2", *long
-    runs = [*few([*((f"system={system}", "grid.inter=4") for system in SYSTEMS), deep], 1), column]
+    runs = [*few([*((*every_system()[system], "grid.inter=4") for system in SYSTEMS), deep], 1), column]
     listed = ",".join(f"[{','.join(repr(override) for override in one)}]" for one in runs)
     update = "executor.cost.reduce_bytes=4000000", "executor.cost.step=0.02"
 

@@ -33,7 +33,7 @@ def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
     systems = [
         (f"{system} {' '.join((*grid, *more))}", system.split(), grid, more)
         for name, (grid, more) in runs
-        for system in (f"system=torch_{name}", f"system=one_f_one_b schedule={name}")
+        for system in (f"system=torch_{name}", f"system=pipeline schedule={name}")
         if not (system.startswith("system=one") and "system." in " ".join(grid))
     ]
     configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]

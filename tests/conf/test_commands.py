@@ -168,7 +168,7 @@ def test_no_two_networks_share_a_label() -> None:
     networks: dict[str, set[tuple[str, ...]]] = {}
     for run in swept():
         chosen = dict(word.split("=", 1) for word in run)
-        label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], None)}"
+        label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], chosen['system'], None)}"
         networks.setdefault(label, set()).add((chosen["model"], chosen["data"], chosen["optimizer"]))
     assert len(networks) > 50
     assert [label for label, labelled in networks.items() if len(labelled) > 1] == []

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from suite.cli.run import run
-from suite.config.compose import groups
 from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.papers.common import claims
@@ -27,6 +26,7 @@ from suite.papers.public.cells import CELLS
 from suite.papers.public.write_league import scorable_cells, score_cells
 from suite.runner.runs import expand
 from tests.conf import test_wrong_commands as wrong
+from tests.support.systems import every_system
 
 FOLDER = Path(__file__).parent
 Rows = Iterator[tuple[str, ...]]
@@ -43,10 +43,10 @@ def of_claims() -> Rows:
 
 def _records(*executor: str) -> Rows:
     with tempfile.TemporaryDirectory() as folder:
-        for system in groups()["system"]:
+        for system, overrides in sorted(every_system().items()):
             for grid in GRIDS:
                 try:
-                    (record,) = run([f"system={system}", *executor, *grid.split(), f"reports={folder}"])
+                    (record,) = run([*overrides, *executor, *grid.split(), f"reports={folder}"])
                 except InvalidRequest as error:
                     yield system, grid, "refused", error.key
                     continue

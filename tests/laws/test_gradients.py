@@ -13,7 +13,7 @@ import torch
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
-from suite.config.compose import groups, resolve
+from suite.config.compose import resolve
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.engine.random_state import drawing, initial
@@ -25,6 +25,7 @@ from tests.support.cases import Case, all_cases, gpt_case, shared_case
 from tests.support.drawn import cells, few
 from tests.support.laws import check_gradients, engine_of, gradients_of
 from tests.support.reference import SEED, Reference, as_tuple
+from tests.support.systems import every_system
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]
 OTHER_ORDERS = [
@@ -37,10 +38,10 @@ OTHER_ORDERS = [
 
 @cache
 def of_every_system() -> list[tuple[str, Schedule]]:
-    """Schedules of conf/system that run on the engine; a new YAML file is tested without registration."""
+    """Schedules of conf/system that run on the engine."""
     names: dict[Schedule, str] = {}
-    for name in groups()["system"]:
-        config = resolve([f"system={name}"])
+    for name, overrides in every_system().items():
+        config = resolve(overrides)
         if config.system.target == "suite.engine.system.EngineSystem":
             names.setdefault(config.schedule.build(), name)
     return [(name, schedule) for schedule, name in names.items()]

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from suite.cli.run import run
 from suite.comm.p2p import threads
-from suite.config.compose import CONF, groups, resolve
+from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.conformance.memory import check_memory, count_memory
 from suite.core.grid import Grid
@@ -25,15 +24,11 @@ from tests.support.drawn import cells, few
 from tests.support.masked import FixedMask, random_mask
 from tests.support.persistent_ranks import run_persistent
 from tests.support.ranks import ROOT
+from tests.support.systems import every_system
 
 PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
 OFFLOADED_SAMO = ["system=axonn_samo", "precision=bf16", "memory=samo_offload"]
 SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
-
-
-def systems() -> list[str]:
-    files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
-    return [name for name, content in files.items() if content["system"]["has_memory_model"]]
 
 
 def configs(ranks: int) -> list[list[str]]:
@@ -61,8 +56,12 @@ def configs(ranks: int) -> list[list[str]]:
             ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
         ]
     if ranks == 4:
-        return [["grid.inter=4"], ["system=one_f_one_b", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
-    rows = [[f"system={name}", "grid.inter=2", *ASYNCHRONOUS.get(name, ())] for name in systems()]
+        return [["grid.inter=4"], ["system=pipeline", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
+    rows = [
+        [*overrides, "grid.inter=2", *ASYNCHRONOUS.get(name, ())]
+        for name, overrides in every_system().items()
+        if resolve(overrides).system.has_memory_model
+    ]
     rows += [["system=axonn", "grid.data=2"], ["grid.inter=2", "weights.graph=recompute"]]
     rows += [["precision=bf16", "grid.inter=2", "activation_checkpointing=auto", "optimizer.bucket_numel=30000"]]
     few = ["precision=bf16", "batch.size=2", "batch.microbatch=1", "model.shape.sequence=8"]  # the update is the peak

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from suite.comm.p2p import threads
-from suite.config.compose import groups, resolve
+from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.conformance.resuming import check_resumed
 from suite.core.grid import Grid
@@ -28,6 +28,7 @@ from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import cells, drawn, few
 from tests.support.masked import FixedMask, random_mask
 from tests.support.resuming import batch_of, engine_of, rank_state, trained, uninterrupted_and_resumed
+from tests.support.systems import every_system
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 MOMENTUM = SGD(0.1, momentum=0.9, weight_decay=0.01)
@@ -126,12 +127,12 @@ def test_every_engine_system_resumes(tmp_path: Path) -> None:
     tokens = np.random.default_rng(0).integers(0, 256, (4, 4, 7))
     batches = [(rows[:, :-1].copy(), rows[:, 1:].copy()) for rows in tokens]
     compositions = {}
-    for name in groups()["system"]:
-        if resolve([f"system={name}"]).system.target != "suite.engine.system.EngineSystem":
+    for name, overrides in every_system().items():
+        if resolve(overrides).system.target != "suite.engine.system.EngineSystem":
             continue
-        config = resolve([f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=1"])
+        config = resolve([*overrides, *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=1"])
         if config.update_interval:
-            config = resolve([*STREAMED, f"system={name}", *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=2"])
+            config = resolve([*STREAMED, *overrides, *TINY, "batch.size=4", "grid.inter=2", "batch.microbatch=2"])
         plain = config.plain()
         parts = ["schedule", "weights", "memory", "precision", "optimizer", "update_interval"]
         parts.append("activation_checkpointing")

@@ -38,7 +38,7 @@ SHORT = (
 )
 SWEEP = ("-m", "suite", "sweep")
 COMMANDS = {  # each with how often it is taken
-    (*SWEEP, "system=axonn,gpipe,one_f_one_b", *SHORT): 5,
+    (*SWEEP, "system=axonn,gpipe,pipeline", *SHORT): 5,
     (*SWEEP, "system=axonn", "seed=0,1", *SHORT[:5], "measure.eval_batches=0", "model.shape.layers=2"): 1,
     ("-m", "suite", "run", "experiment=smoke_grid"): 1,
     ("-m", "suite", "reproduce", "scale=smoke", "scale.reproduce=[formulas,smoke,'single grid.inter=2']"): 1,

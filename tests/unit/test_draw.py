@@ -27,8 +27,9 @@ def cells_of(table: str) -> list[list[str]]:
 
 def test_third_party_pipeline_is_drawn_in_its_own_order() -> None:
     size = ("grid.inter=3", "draw.microbatches=5")
-    for system, same in THIRD_PARTY.items():
-        assert grid_of(f"system={system}", *size) == grid_of(f"system={same}", *size) != grid_of("system=axonn", *size)
+    for system, schedule in THIRD_PARTY.items():
+        same = grid_of("system=pipeline", f"schedule={schedule}", *size)
+        assert grid_of(f"system={system}", *size) == same != grid_of("system=axonn", *size)
 
 
 REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
@@ -95,7 +96,8 @@ def test_pipeoptim_reads_ahead_and_table_2_stands_below() -> None:
 
 
 def test_stream_of_a_v_is_drawn_with_the_versions_of_every_stage() -> None:
-    grid, versions = draw(["system=zbv", "grid.inter=2", "update_interval=4", "draw.microbatches=8"]).split("\n\n")
+    zbv = ["system=pipeline", "schedule=zbv", "grid.inter=2", "update_interval=4", "draw.microbatches=8"]
+    grid, versions = draw(zbv).split("\n\n")
     assert "makespan 49, idle per rank 1, 1" in grid
     forward = [row for row in cells_of(versions) if "forward" in row]
     assert forward == [["stage", str(stage), "forward", *"00001111", "1"] for stage in range(4)]
@@ -121,11 +123,11 @@ def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 FLUSH = (*ALWAYS, *PIPELINE)
 DRAWINGS: list[tuple[list[str], Sequence[str], list[str]]] = [  # a drawing, the keys that it reads, and changes of it
     (
-        ["system=one_f_one_b", "grid.inter=3"],
+        ["system=pipeline", "grid.inter=3"],
         FLUSH,
         ["grid.inter=2", "grid.data=2", "schedule=gpipe", "update_interval=2", "draw.microbatches=3"],
     ),
-    (["system=one_f_one_b", "grid.inter=2"], FLUSH, ["draw.forward=2", "draw.backward=1"]),
+    (["system=pipeline", "grid.inter=2"], FLUSH, ["draw.forward=2", "draw.backward=1"]),
     (["schedule=zb_h1", "grid.inter=3", "draw.backward=3"], FLUSH, ["draw.weight=2"]),
     (
         ["system=pipeoptim", "grid.inter=3"],

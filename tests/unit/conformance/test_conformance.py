@@ -20,6 +20,7 @@ from suite.schedule import OneFOneB
 from suite.schedule.looped_bfs import LoopedBFS
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
+from tests.support.systems import every_system
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 PLUGIN_FOLDER = f"launch.python_path=[{PLUGINS}]"
@@ -36,7 +37,7 @@ def check_laws(overrides: tuple[str, ...], laws: tuple[str, ...] = QUICK) -> dic
 )
 def test_systems_without_processes_keep_every_law(system: str, sizes: int) -> None:
     """DualPipeV refuses fewer than two microbatches per rank."""
-    reports = check_laws((f"system={system}",), (*QUICK, "bubble", "graph", "losses"))
+    reports = check_laws(every_system()[system], (*QUICK, "bubble", "graph", "losses"))
     assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == set(QUICK), reports
     assert "3 grids of threads" in reports["gradients"].reason
     assert f"at {sizes} sizes" in reports["order"].reason
@@ -63,7 +64,7 @@ def test_broken_system_breaks_the_right_law(law: str, overrides: str, words: str
 
 def test_memory_is_compared_with_the_order_that_ran() -> None:
     """The order of the run holds for its own number of microbatches only."""
-    bytes_kept = check_laws(("system=zb_h1",), ("bytes",))["bytes"]
+    bytes_kept = check_laws(("system=pipeline", "schedule=zb_h1"), ("bytes",))["bytes"]
     assert bytes_kept.verdict is LawVerdict.KEPT, bytes_kept.reason
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
-from suite.config.compose import CONF, groups, resolve
+from suite.config.compose import resolve
 from suite.config.rules import schedule_of
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
+from tests.support.systems import every_system
 
 
 def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
@@ -26,15 +26,11 @@ def passes(schedule: Schedule, stage: int, stages: int, microbatches: int) -> li
         return [(op.kind, op.index) for op in ops if op.kind is not Kind.UPDATE]
 
 
-def pipeline_systems() -> list[str]:
-    """The systems in conf/system that have stages."""
-    files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
-    return [name for name, content in files.items() if not content["system"].get("graphs")]
-
-
 def test_every_system_runs_its_schedule_or_names_its_order() -> None:
-    for name in pipeline_systems():
-        config = resolve([f"system={name}"])
+    for name, overrides in every_system().items():
+        config = resolve(overrides)
+        if config.system.graphs:
+            continue
         schedule_of(config)
         assert config.system.runs_schedule or config.schedule.target == config.system.order, name
 
