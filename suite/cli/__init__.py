@@ -4,6 +4,6 @@ This package loads only the standard library, suite.core and suite.runner.launch
 Ctrl-C is handled even during the imports of a command.
 """
 
-from suite.cli.command import Arguments, Command
+from suite.cli.command import DRY_RUN, LABEL, Arguments, Command, argument, command
 
-__all__ = ["Arguments", "Command"]
+__all__ = ["DRY_RUN", "LABEL", "Arguments", "Command", "argument", "command"]

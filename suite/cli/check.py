@@ -7,38 +7,25 @@ suite check zbv.csv executor.ticks.backward=3
 
 from __future__ import annotations
 
-import argparse
-
-from suite.cli import Arguments, Command
-from suite.cli.run import command as run
+from suite.cli import Arguments, command
+from suite.cli.run import run_words
 from suite.core.exit_codes import Exit
 
 EXECUTOR = "executor=check"
 
 
-def check(arguments: Arguments) -> int:
+@command(
+    "Check a schedule or a schedule file, and count its ticks, bubble, versions and activations.",
+    "system=pipeoptim grid.inter=4",
+    keys={"reports": "FOLDER   records (default: reports)"},
+    config=True,
+    file=".csv",
+)
+def main(arguments: Arguments) -> int:
     """Check a file, or run the command line with the `check` executor. Returns the exit status of `suite run`."""
-    if arguments.options.file:
+    if arguments.file:
         from suite.cli.schedule_file import report
 
         print(report(arguments))
         return Exit.OK
-    return run(Arguments((EXECUTOR, *arguments.words), arguments.options))
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Set the flags that `suite run` reads from the namespace of the parser."""
-    parser.set_defaults(dry_run=False, cfg=False, label=[])
-
-
-COMMAND = Command(
-    "check",
-    "Check a schedule or a schedule file, and count its ticks, bubble, versions and activations.",
-    check,
-    "system=pipeoptim grid.inter=4",
-    keys={"reports": "FOLDER   records (default: reports)"},
-    config=True,
-    options=options,
-    file=".csv",
-)
-main = COMMAND.main
+    return run_words([EXECUTOR, *arguments.words])

@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from suite.papers.common.cluster_runs import Lab
     from suite.papers.common.mutations import MutationResult
-    from suite.papers.sparse_gnn.cluster_runs import GraphLab
 
 
-def papers(arguments: Arguments) -> int:
-    options = arguments.options
-    if options.action == "mutate":
-        return _mutate(options)
-    if options.action == "sensitivity":
-        return _sensitivity(options.names)
-    if not options.names and options.action in ("answer", "where"):
-        raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
-    if options.action == "answer":
-        return _answer(options.names)
-    if options.action == "where":
-        return _where(options.names)
-    return _fit()
-
-
-def _sensitivity(names: Sequence[str]) -> int:
+def _sensitivity(arguments: Arguments) -> int:
     from suite.papers.common import claims, sensitivity
 
-    for paper in names:
+    for paper in arguments.names:
         if paper not in claims.PAPERS:
             raise UnknownName("paper", paper, claims.PAPERS)
-    for path, row in sensitivity.rewrite_all(names or claims.PAPERS):
+    for path, row in sensitivity.rewrite_all(arguments.names or claims.PAPERS):
         print(f"{path}: {len(row)} claims, {sum(bool(one.turns) for one in row)} turn", flush=True)
     return Exit.OK
 
 
-def _answer(names: Sequence[str]) -> int:
+def _answer(arguments: Arguments) -> int:
     from suite.core.claim import Verdict
     from suite.papers.common.verdicts_now import judge_claims
     from suite.report.claim_text import ours, published
 
-    for name, verdict in judge_claims(names).items():
+    for name, verdict in judge_claims(_ids(arguments)).items():
         print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
         for each in (verdict, *verdict.others):
             stand_in = f" ({each.stand_in})" if each.stand_in else ""
@@ -58,17 +40,17 @@ def _answer(names: Sequence[str]) -> int:
     return Exit.OK
 
 
-def _mutate(options: argparse.Namespace) -> int:
+def _mutate(arguments: Arguments) -> int:
     from suite.papers.common import mutations
 
-    if options.unturned:
+    if arguments.unturned:
         return _unturned()
     mutations_by_id = mutations.load()
-    chosen = mutations.select_mutations(options.names, mutations_by_id)
-    if options.among:
-        among = mutations.answers_matching(options.among)
-        return _find(mutations.run_mutations(chosen, lambda _: among), options.among)
-    selection = mutations.first_of_families(chosen) if options.first else {each.id: each.turns for each in chosen}
+    chosen = mutations.select_mutations(arguments.names, mutations_by_id)
+    if arguments.among:
+        among = mutations.answers_matching(arguments.among)
+        return _find(mutations.run_mutations(chosen, lambda _: among), arguments.among)
+    selection = mutations.first_of_families(chosen) if arguments.first else {each.id: each.turns for each in chosen}
     selected = [each for each in chosen if selection[each.id]]
     unchanged = 0
     for result in mutations.run_mutations(selected, lambda each: selection[each.id]):
@@ -102,12 +84,12 @@ def _unturned() -> int:
     return Exit.OK
 
 
-def _where(names: Sequence[str]) -> int:
+def _where(arguments: Arguments) -> int:
     """Print each claim with its passages. A claim without one is named, and does not end the command."""
     from suite.papers.common import claims, passages
 
     claims_by_id, folder, status = {claim.id: claim for claim in claims.load()}, passages.folder(), Exit.OK
-    chosen = [claim for name in names for claim in claims.named(name, claims_by_id)]
+    chosen = [claim for name in _ids(arguments) for claim in claims.named(name, claims_by_id)]
     if folder is None:
         raise InvalidRequest(
             f"{passages.VARIABLE} is not set",
@@ -124,7 +106,7 @@ def _where(names: Sequence[str]) -> int:
     return status
 
 
-def _fit() -> int:
+def _fit(arguments: Arguments) -> int:
     from suite.papers.common import claims
     from suite.papers.common.calibrate import fit_summit, fitted_constants
     from suite.papers.pipeoptim import figures as pipeoptim
@@ -134,7 +116,7 @@ def _fit() -> int:
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
     printed = anchors({claim.id: claim for claim in claims.load()})
     fitted = {"summit": fit_summit(labs[0], printed), "pipeoptim": pipeoptim.fitted(labs[1], printed)}
-    graphs = _graph_lab()
+    graphs = _lab("gnn_clusters")
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
     efficiencies = {**labs[0].efficiencies, **graphs.efficiencies}
     for paper, efficiency in fitted.items():
@@ -143,49 +125,48 @@ def _fit() -> int:
     return Exit.OK
 
 
-def _lab(experiment: str) -> Lab:
+def _lab(experiment: str) -> Any:
     from suite.config.compose import resolve
-    from suite.papers.common.figure_executor import FigureExecutor
     from suite.runner.executors.registry import without_ranks
 
-    executor = without_ranks(resolve([f"experiment={experiment}"]).executor)
-    assert isinstance(executor, FigureExecutor)
+    executor: Any = without_ranks(resolve([f"experiment={experiment}"]).executor)
     return executor.lab
 
 
-def _graph_lab() -> GraphLab:
-    from suite.config.compose import resolve
-    from suite.papers.sparse_gnn.figure_executor import GraphFigureExecutor
-    from suite.runner.executors.registry import without_ranks
-
-    executor = without_ranks(resolve(["experiment=gnn_clusters"]).executor)
-    assert isinstance(executor, GraphFigureExecutor)
-    return executor.lab
+def _ids(arguments: Arguments) -> Sequence[str]:
+    if not arguments.names:
+        raise InvalidRequest("no claim is named", rule="at least one id", legal="samo.eq2.samo_bytes")
+    names: Sequence[str] = arguments.names
+    return names
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+ACTIONS = {"answer": _answer, "where": _where, "mutate": _mutate, "sensitivity": _sensitivity, "fit": _fit}
+
+
+@command(
+    "Answer claims of the papers, print their passages, or mutate the code.",
+    "answer samo.eq2.samo_bytes",
+    argument(
         "action",
-        choices=("answer", "where", "mutate", "sensitivity", "fit"),
+        choices=ACTIONS,
         help="answer: compute and judge our values of claims; where: print the passages of claims from the papers' "
         "texts; mutate: change the code behind verdicts, one change at a time, and judge again; sensitivity: vary the "
         "constants behind simulated verdicts and write each paper's sensitivity.yaml; fit: fit the constants of the "
         "simulated machines and compare them with conf/efficiency",
-    )
-    help_of_names = "ids of claims, patterns of ids ('samo.eq*') or papers; mutate: of mutations too (default: all)"
-    parser.add_argument("names", nargs="*", metavar="ID", help=help_of_names)
-    parser.add_argument("--first", action="store_true", help="mutate: judge one quick claim per family")
-    help_of_among = "mutate: judge all claims that match and write the changed ones to mutations.yaml"
-    parser.add_argument("--among", metavar="PATTERN", help=help_of_among)
-    help_of_unturned = "mutate: list the answers that no mutation changes"
-    parser.add_argument("--unturned", action="store_true", help=help_of_unturned)
-
-
-COMMAND = Command(
-    "claims",
-    "Answer claims of the papers, print their passages, or mutate the code.",
-    papers,
-    "answer samo.eq2.samo_bytes",
-    options=options,
+    ),
+    argument(
+        "names",
+        nargs="*",
+        metavar="ID",
+        help="ids of claims, patterns of ids ('samo.eq*') or papers; mutate: of mutations too (default: all)",
+    ),
+    argument("--first", action="store_true", help="mutate: judge one quick claim per family"),
+    argument(
+        "--among",
+        metavar="PATTERN",
+        help="mutate: judge all claims that match and write the changed ones to mutations.yaml",
+    ),
+    argument("--unturned", action="store_true", help="mutate: list the answers that no mutation changes"),
 )
-main = COMMAND.main
+def main(arguments: Arguments) -> int:
+    return ACTIONS[arguments.action](arguments)

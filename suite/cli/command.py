@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.resources import conf_folder
-from suite.core.words import is_word, shell_line, value_of
+from suite.core.words import is_word, value_of
 from suite.runner.launch.signals import run_command
 
 CONF = conf_folder()
@@ -21,22 +22,19 @@ REPORTS = "reports"  # the default of RunConfig.reports, which takes seconds to 
 FORMAT = partial(argparse.HelpFormatter, width=112, max_help_position=32)
 _MIN_SIMILARITY = 0.6  # least similarity (difflib ratio) of a suggested word
 _OVERRIDES = (
-    "the keys below, and {} of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML list "
-    "of overrides. `suite run --cfg` prints all keys. The folders of conf/ hold the choices of a group."
+    "the keys below, and every key of a run's config, as Hydra overrides: KEY=VALUE, +KEY=VALUE, ~KEY. @FILE is a YAML "
+    "list of overrides. `suite run --cfg` prints all keys. The folders of conf/ hold the choices of a group."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Arguments of one call.
+class Arguments(argparse.Namespace):
+    """Arguments of one call: flags and positional arguments by name, and other words.
 
     Attributes:
         words: Every KEY=VALUE, +KEY=VALUE, ~KEY and @FILE, in order.
-        options: Flags and positional arguments.
     """
 
-    words: tuple[str, ...]
-    options: argparse.Namespace
+    words: tuple[str, ...] = ()
 
     def value(self, key: str, default: str) -> str:
         """The last value of `key` on the command line, or `default`."""
@@ -57,8 +55,10 @@ class _Parser(argparse.ArgumentParser):
         raise InvalidRequest(message, rule=" ".join(self.format_usage().split()), legal=f"{self.prog} --help")
 
 
-def no_options(parser: argparse.ArgumentParser) -> None:
-    """Add neither flags nor positional arguments."""
+argument = partial(methodcaller, "add_argument")
+"""A flag or a positional argument of a command, by the arguments of ArgumentParser.add_argument."""
+DRY_RUN = argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
+LABEL = argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +66,31 @@ class Command:
     """A subcommand of `suite`.
 
     Attributes:
-        name: Name of the subcommand.
-        summary: One sentence for the help of the command and for the list of commands.
         run: Function that executes the command and returns the exit status. It imports slow modules itself.
+        summary: One sentence for the help of the command and for the list of commands.
         example: Arguments of a typical call, as typed in a shell.
+        declared: Flags and positional arguments.
         keys: KEY=VALUE words of the command, each with its help as "VALUE  sentence".
         config: Whether words are Hydra overrides, so that all keys of a run's configuration are legal.
-        reads: Legal keys of a run's configuration, if not all of them are.
-        options: Function that adds flags and positional arguments to the parser.
         resumes: Whether the same command continues after an interrupt.
-        file: Suffix of an optional file that the command takes as `options.file`; empty for none.
+        file: Suffix of an optional file that the command takes as `file`; empty for none.
     """
 
-    name: str
-    summary: str
     run: Callable[[Arguments], int]
+    summary: str
     example: str
+    declared: Sequence[Callable[[argparse.ArgumentParser], object]] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     config: bool = False
-    reads: Sequence[str] = ()
-    options: Callable[[argparse.ArgumentParser], None] = no_options
     resumes: bool = False
     file: str = ""
 
-    def line(self, *words: str) -> str:
-        """Command line of this command with these words, quoted for a shell."""
-        return shell_line(self.name, words)
+    @property
+    def name(self) -> str:
+        """The name of the function's module."""
+        return self.run.__module__.rpartition(".")[2].replace("_", "-")
 
-    def main(self, arguments: Sequence[str] | None = None) -> int:
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
         """Execute the command with these arguments, by default those of the process. Returns the exit status."""
         words = sys.argv[1:] if arguments is None else list(arguments)
         return run_command(self._main, words, resumes=self.resumes)
@@ -117,15 +114,16 @@ class Command:
         for argument in rest:  # before the parser reports a missing argument
             if argument.startswith("--") and argument.partition("=")[0] not in flags:
                 raise self._unknown(argument, flags)
-        options, unknown = parser.parse_known_intermixed_args(rest)
-        if self.file and options.file and not options.file.endswith(self.file):
-            unknown = [options.file]
+        given, unknown = parser.parse_known_intermixed_args(rest, Arguments())
+        if self.file and given.file and not given.file.endswith(self.file):
+            unknown = [given.file]
         for argument in unknown:
             raise self._unknown(argument, flags)
         for key in () if self.config else (word.partition("=")[0] for word in words):
             if key not in self.keys:
                 raise UnknownName("key", key, self.keys, alike=_MIN_SIMILARITY, legal="")
-        return Arguments(tuple(words), options)
+        given.words = tuple(words)
+        return given
 
     def _unknown(self, argument: str, flags: Sequence[str]) -> InvalidRequest:
         if argument.startswith("-"):
@@ -138,7 +136,8 @@ class Command:
 
     def _parser(self) -> _Parser:
         parser = _Parser(f"suite {self.name}", description=self.summary, formatter_class=FORMAT, allow_abbrev=False)
-        self.options(parser)
+        for declare in self.declared:
+            declare(parser)
         if self.file:
             parser.add_argument("file", nargs="?", metavar=f"FILE{self.file}", help="a schedule file of PyTorch")
         return parser
@@ -148,10 +147,16 @@ class Command:
         parser = self._parser()
         if self.keys or self.config:
             parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [KEY=VALUE ...]"
-            overrides = _OVERRIDES.format(" ".join(self.reads) or "every key") if self.config else None
-            keys = parser.add_argument_group("keys", overrides)
+            keys = parser.add_argument_group("keys", _OVERRIDES if self.config else None)
             for key, text in self.keys.items():
                 value, _, sentence = text.partition("  ")
                 keys.add_argument(f"{key}={value}", help=sentence.strip())
         parser.add_argument_group("example", f"suite {self.name} {self.example}")
         return parser.format_help()
+
+
+def command(
+    summary: str, example: str, *declared: Callable[[argparse.ArgumentParser], object], **settings: Any
+) -> Callable[[Callable[[Arguments], int]], Command]:
+    """Decorator that makes a function the subcommand of its module. `settings` are further fields of Command."""
+    return lambda run: Command(run, summary, example, declared, **settings)

@@ -8,12 +8,11 @@ Exit status: 0 if the system obeys every law that applies, 1 if it breaks one, 2
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.words import format_count
@@ -22,11 +21,19 @@ if TYPE_CHECKING:
     from suite.conformance.laws import LawResult
 
 
-def conformance(arguments: Arguments) -> int:
+@command(
+    "Check every law that applies to a system, and print which ones it keeps.",
+    "system=waves 'launch.python_path=[mine]' --laws order,gradients",
+    argument(
+        "--laws", action="append", default=[], metavar="NAME,NAME", help="only these laws (default: all that apply)"
+    ),
+    config=True,
+)
+def main(arguments: Arguments) -> int:
     from suite.conformance.laws import LAWS, LawVerdict, examine
     from suite.conformance.system_under_test import SystemUnderTest
 
-    names = [name for names in arguments.options.laws for name in names.split(",")]
+    names = [name for names in arguments.laws for name in names.split(",")]
     for name in names:
         if name not in (law_names := tuple(law.name for law in LAWS)):
             raise UnknownName("law", name, law_names)
@@ -39,12 +46,6 @@ def conformance(arguments: Arguments) -> int:
         results.append(result)
     print(summary(system.name, results))
     return Exit.SOME_FAILED if any(result.verdict is LawVerdict.BROKEN for result in results) else Exit.OK
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--laws", action="append", default=[], metavar="NAME,NAME", help="only these laws (default: all that apply)"
-    )
 
 
 def result_line(result: LawResult) -> str:
@@ -68,14 +69,3 @@ def summary(name: str, results: Sequence[LawResult]) -> str:
         f"{format_count(counts[LawVerdict.KEPT], 'law')} kept{broken}, {idle} {'does' if idle == 1 else 'do'} not apply"
     )
     return f"{name}: {law_counts}, {seconds:.0f} s"
-
-
-COMMAND = Command(
-    "conformance",
-    "Check every law that applies to a system, and print which ones it keeps.",
-    conformance,
-    "system=waves 'launch.python_path=[mine]' --laws order,gradients",
-    config=True,
-    options=options,
-)
-main = COMMAND.main

@@ -7,12 +7,11 @@ The counts verify the statements of a paper about its data, without training.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.errors import UnknownName
 from suite.core.exit_codes import Exit
 
@@ -49,18 +48,13 @@ def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
     return counts_by_name
 
 
-def count(arguments: Arguments) -> int:
-    for name, number in counts(arguments.options.name, arguments.options.folder).items():
+@command(
+    "Count the samples and classes of a data set.",
+    "cifar_100 FOLDER",
+    argument("name", metavar="DATASET", help="a class of suite.data that reads a folder, such as cifar_100"),
+    argument("folder", metavar="FOLDER", help="folder of its files in the published layout"),
+)
+def main(arguments: Arguments) -> int:
+    for name, number in counts(arguments.name, arguments.folder).items():
         print(f"{number:>10,}  {name}")
     return Exit.OK
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="DATASET", help=f"one of {', '.join(sources())}")
-    parser.add_argument("folder", metavar="FOLDER", help="folder of its files in the published layout")
-
-
-COMMAND = Command(
-    "dataset-info", "Count the samples and classes of a data set.", count, "cifar_100 FOLDER", options=options
-)
-main = COMMAND.main

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, command
 from suite.core.exit_codes import Exit
 from suite.doctor.finding import WORKS, ComponentCheck
 
 
-def doctor(arguments: Arguments) -> int:
+@command(
+    "Check the components of this machine, and measure it for machine=local.",
+    "",
+    keys={"reports": "FOLDER   write the measurement to FOLDER/machine.json (default: reports)"},
+)
+def main(arguments: Arguments) -> int:
     from suite.doctor.checks import checks
     from suite.doctor.measure import measure
 
@@ -41,13 +46,3 @@ def run_checks(checks: Iterable[ComponentCheck], measurement: ComponentCheck | N
         pool.shutdown(cancel_futures=True)
     print(f"\nmake reproduce needs {', '.join(failed)}" if failed else "\nall that make reproduce needs works")
     return Exit.SOME_FAILED if failed else Exit.OK
-
-
-COMMAND = Command(
-    "doctor",
-    "Check the components of this machine, and measure it for machine=local.",
-    doctor,
-    "",
-    keys={"reports": "FOLDER   write the measurement to FOLDER/machine.json (default: reports)"},
-)
-main = COMMAND.main

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, command
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file
@@ -164,20 +164,8 @@ def table_2(config: RunConfig) -> str:
     return columns(rows)
 
 
-def command(arguments: Arguments) -> int:
-    if arguments.options.file:
-        from suite.cli.schedule_file import drawing
-
-        print(drawing(arguments))
-        return Exit.OK
-    print(draw(arguments.words))
-    return Exit.OK
-
-
-COMMAND = Command(
-    "draw",
+@command(
     "Draw a schedule or a schedule file as a text grid.",
-    command,
     "system=axonn grid.inter=3 draw.microbatches=5",
     keys={
         "draw.microbatches": "N   microbatches (default: 8)",
@@ -188,7 +176,13 @@ COMMAND = Command(
         "draw.csv_format": "FORM  compute_only (default) or compute_comms, with messages",
     },
     config=True,
-    reads=("system", *PIPELINE[:3], "weights"),
     file=".csv",
 )
-main = COMMAND.main
+def main(arguments: Arguments) -> int:
+    if arguments.file:
+        from suite.cli.schedule_file import drawing
+
+        print(drawing(arguments))
+        return Exit.OK
+    print(draw(arguments.words))
+    return Exit.OK

@@ -9,40 +9,29 @@ remaining entries and weights.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.exit_codes import Exit
 from suite.core.files import check_file
 
 
-def export(arguments: Arguments) -> int:
+@command(
+    "Copy the pruning mask of a checkpoint into a file, for pruning=saved.",
+    "reports/resume/RUN mask.safetensors",
+    argument(
+        "checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint, or a folder whose newest checkpoint is read"
+    ),
+    argument("file", metavar="FILE", type=Path, help="file of the mask, for pruning.ticket.path=FILE"),
+)
+def main(arguments: Arguments) -> int:
     from suite.engine.checkpoint import restore
     from suite.pruning.mask import density, save
 
-    options = arguments.options
-    file = check_file(options.file, "FILE")
-    indices, entries = restore.load_mask(options.checkpoint)
+    file = check_file(arguments.file, "FILE")
+    indices, entries = restore.load_mask(arguments.checkpoint)
     save(file, indices, entries)
     remaining = sum(index.numel() for index in indices.values())
     sparsity = 1 - density(indices, entries)
     print(f"{file}: {remaining} entries of {len(indices)} weights remain, sparsity {sparsity:.4f}")
     return Exit.OK
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=Path, help="a checkpoint, or a folder whose newest checkpoint is read"
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help="file of the mask, for pruning.ticket.path=FILE")
-
-
-COMMAND = Command(
-    "export-mask",
-    "Copy the pruning mask of a checkpoint into a file, for pruning=saved.",
-    export,
-    "reports/resume/RUN mask.safetensors",
-    options=options,
-)
-main = COMMAND.main

@@ -12,7 +12,6 @@ one stopped. It ends with a table of results and of parts that did not start.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.cli.run import execute, summary
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit, exit_code
@@ -40,22 +39,34 @@ SECONDS = 480.0  # that a GPU is lent for, less its start
 ALLOWANCE = 1.3  # a part may take this many times its expected duration
 
 
-def gpu(given: Arguments) -> int:
+@command(
+    "Measure one GPU in a given time, the most useful parts first.",
+    "reports=FOLDER",
+    argument("--seconds", type=float, default=SECONDS, help="time of the GPU (%(default)g)"),
+    argument("--collect", type=Path, metavar="FOLDER", help="sort the records of this folder, measure none"),
+    keys={
+        "scale": "NAME       list of experiments: gpu (default), or gpu_rehearsal on a CPU",
+        "reports": "FOLDER   records and traces (default: reports)",
+    },
+    config=True,
+    resumes=True,
+)
+def main(given: Arguments) -> int:
     from suite.cli.reproduce import expand_entries
     from suite.config.compose import resolve
     from suite.runner.interleave import parts_of
     from suite.runner.runs import expand
 
-    if given.options.collect is not None:
-        return collect(given.options.collect, given.reports)
+    if given.collect is not None:
+        return collect(given.collect, given.reports)
     compiled = given.reports.absolute() / "compiled"  # kernels of torch.compile, which another machine may use again
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
     overrides = [*(["scale=gpu"] if given.value("scale", "") == "" else []), *given.words]
-    deadline = time.monotonic() + given.options.seconds
+    deadline = time.monotonic() + given.seconds
     entries = expand_entries(resolve(overrides).scale.reproduce, overrides)
     expanded = [expand(arguments) for arguments in entries]
     parts = [(part, seconds_each(runs)) for runs in expanded for part in parts_of(runs)]
-    progress = Progress(min(given.options.seconds, sum(len(waiting(part)) * each for part, each in parts)))
+    progress = Progress(min(given.seconds, sum(len(waiting(part)) * each for part, each in parts)))
     records: list[Record] = []
     rows: list[str] = []
     try:
@@ -125,24 +136,3 @@ def _lines(path: Path) -> dict[str, str]:
     """The lines of a file of records by label; empty without the file."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {json.loads(line)["label"]: line for line in lines}
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time of the GPU (%(default)g)")
-    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="sort the records of this folder, measure none")
-
-
-COMMAND = Command(
-    "gpu",
-    "Measure one GPU in a given time, the most useful parts first.",
-    gpu,
-    "reports=FOLDER",
-    keys={
-        "scale": "NAME       list of experiments: gpu (default), or gpu_rehearsal on a CPU",
-        "reports": "FOLDER   records and traces (default: reports)",
-    },
-    config=True,
-    options=options,
-    resumes=True,
-)
-main = COMMAND.main

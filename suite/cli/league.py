@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, command
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import check_folder
@@ -78,7 +78,15 @@ def extra_lines(league: League) -> Iterator[str]:
         yield f"schedules with printed pass times, mean over {format_count(cells, 'cell')}: {100 * mean:.1f} %"
 
 
-def score(arguments: Arguments) -> int:
+@command(
+    "Score the simulator on public measurements of training steps.",
+    "reports=FOLDER",
+    keys={
+        "cells": "FILE       cells to score, as suite/papers/public/cells.yaml (default: that file)",
+        "reports": "FOLDER   folder of league.json and league.csv (default: reports)",
+    },
+)
+def main(arguments: Arguments) -> int:
     from suite.papers.public.cells import CELLS
     from suite.papers.public.league_file import ANSWERS, LEAGUE
     from suite.papers.public.write_league import scorable_cells, score_cells
@@ -96,16 +104,3 @@ def score(arguments: Arguments) -> int:
     if refused == len(league.answers):
         return Exit.NOTHING
     return Exit.SOME_FAILED if refused else Exit.OK
-
-
-COMMAND = Command(
-    "league",
-    "Score the simulator on public measurements of training steps.",
-    score,
-    "reports=FOLDER",
-    keys={
-        "cells": "FILE       cells to score, as suite/papers/public/cells.yaml (default: that file)",
-        "reports": "FOLDER   folder of league.json and league.csv (default: reports)",
-    },
-)
-main = COMMAND.main

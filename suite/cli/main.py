@@ -30,7 +30,7 @@ def command(name: str) -> Command:
         if is_word(name) or name.startswith("-"):
             raise InvalidRequest(f"suite {name}", rule="a subcommand comes first", legal=f"suite run {name}")
         raise UnknownName("command", name, COMMANDS)
-    subcommand = import_module(f"suite.cli.{name.replace('-', '_')}").COMMAND
+    subcommand = import_module(f"suite.cli.{name.replace('-', '_')}").main
     assert isinstance(subcommand, Command)
     return subcommand
 
@@ -61,4 +61,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidRequest as error:
         sys.stderr.write(f"refused: {error}\n")
         return Exit.NOTHING
-    return chosen.main(words[1:])
+    return chosen(words[1:])

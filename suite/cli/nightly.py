@@ -16,46 +16,43 @@ Exit status:
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, command
+from suite.cli.command import CONF
 from suite.core.exit_codes import Exit
 from suite.core.files import check_folder
 
 if TYPE_CHECKING:
     from suite.regression.nightly import run
 
-KEYS = {
-    "repeats": "N         repeats of each command line",
-    "repeated": "[LINE,..]   command lines that are repeated",
-    "once": "[LINE,..]   command lines that run once",
-    "metrics": "[NAME,..]   metrics that are judged",
-    "threshold": "X       smallest relative change that matters",
-    "level": "X           familywise probability of a false alarm",
-    "min_rounds": "N      rounds of old and new code per candidate regression",
-    "unpaired_threshold": "X   smallest change that counts without such rounds",
-    "baseline": "RUN      nightly run or folder to compare with in addition",
-    "keep": "N            nightly runs whose records are kept",
-    "deadline": "SECONDS  limit of one command line",
-    "reports": "FOLDER    of nightly runs (default: reports/nightly)",
-    "accept": "RUN        its changes are intended: later runs are compared with it",
-    "index": "yes         only write the pages of all nightly runs again",
+SETTINGS = re.findall(r"^(\w+):[^#\n]*(?:# (.+))?$", (CONF / "nightly.yaml").read_text(), re.M)  # keys and comments
+KEYS = {key: f"VALUE  {comment}" for key, comment in SETTINGS} | {
+    "accept": "RUN  its changes are intended: later runs are compared with it",
+    "index": "yes  only write the pages of all nightly runs again",
 }
 
 
-def nightly(arguments: Arguments) -> int:
+@command(
+    "Repeat the runs of conf/nightly.yaml, and compare them with the baseline.",
+    "repeats=20 baseline=2026-11-01",
+    keys=KEYS,
+    resumes=True,
+)
+def main(arguments: Arguments) -> int:
     from suite.config.nightly import read
     from suite.core.resources import ROOT
     from suite.regression.nightly import page, run
 
-    options = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
-    settings = read([word for word in arguments.words if word not in options])
+    actions = [word for word in arguments.words if word.partition("=")[0] in ("accept", "index")]
+    settings = read([word for word in arguments.words if word not in actions])
     check_folder(settings.folder, "reports")
     if accepted := arguments.value("accept", ""):
         print(run.accept(settings, accepted))
         return int(Exit.OK)
-    if options:
+    if actions:
         print(page.write_index(settings.folder))
         return int(Exit.OK)
     result = run.run(settings, ROOT, lambda text: print(text, file=sys.stderr, flush=True))
@@ -75,14 +72,3 @@ def print_result(result: run.NightlyResult) -> None:
     for text in line["regressions"]:
         print(f"REGRESSION {text}")
     print(result.page)
-
-
-COMMAND = Command(
-    "nightly",
-    "Repeat the runs of conf/nightly.yaml, and compare them with the baseline.",
-    nightly,
-    "repeats=20 baseline=2026-11-01",
-    keys=KEYS,
-    resumes=True,
-)
-main = COMMAND.main

@@ -16,7 +16,7 @@ from math import log2
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, command
 from suite.core.errors import DoesNotFit, InvalidRequest, Unsupported
 from suite.core.exit_codes import Exit
 
@@ -211,7 +211,21 @@ def report(
     yield from error_lines(answers)
 
 
-def plan(arguments: Arguments) -> int:
+@command(
+    "Find the fastest parallel layouts of a language model on N devices of a cluster, by simulation.",
+    "model=llama3_8b machine=h100 devices=64",
+    keys={
+        "model": "NAME         language model of conf/model (required)",
+        "machine": "NAME       data sheet of conf/machine (required)",
+        "devices": "N          devices of the cluster (required)",
+        "batch": "N            sequences per step (default: four million tokens, rounded to a power of two)",
+        "generation": f"NAME    software: its kernels and overlaps (default: {GENERATION})",
+        "sequence": "N         tokens of a sequence (default: of the model)",
+        "top": f"N              layouts to print (default: {TOP})",
+        FOLDERS: "[FOLDER]  your own model/NAME.yaml, machine/NAME.yaml and modules",
+    },
+)
+def main(arguments: Arguments) -> int:
     from suite.papers.public.calibrate import shares
     from suite.papers.public.cells import load_cells
     from suite.papers.public.league import constants
@@ -225,22 +239,3 @@ def plan(arguments: Arguments) -> int:
     title = f"model={arguments.value('model', '')} on {devices} devices of {base.machine.name}, {base.generation.name}"
     print("\n".join(report(title, base, found, answers, fitted)))
     return Exit.OK
-
-
-COMMAND = Command(
-    "plan",
-    "Find the fastest parallel layouts of a language model on N devices of a cluster, by simulation.",
-    plan,
-    "model=llama3_8b machine=h100 devices=64",
-    keys={
-        "model": "NAME         language model of conf/model (required)",
-        "machine": "NAME       data sheet of conf/machine (required)",
-        "devices": "N          devices of the cluster (required)",
-        "batch": "N            sequences per step (default: four million tokens, rounded to a power of two)",
-        "generation": f"NAME    software: its kernels and overlaps (default: {GENERATION})",
-        "sequence": "N         tokens of a sequence (default: of the model)",
-        "top": f"N              layouts to print (default: {TOP})",
-        FOLDERS: "[FOLDER]  your own model/NAME.yaml, machine/NAME.yaml and modules",
-    },
-)
-main = COMMAND.main

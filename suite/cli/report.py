@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.exit_codes import Exit
 from suite.core.files import check_folder
 
 
-def report(arguments: Arguments) -> int:
+@command(
+    "Write the page, index.html, from the records of a reports folder.",
+    "reports=FOLDER",
+    argument(
+        "--evidence",
+        metavar="FILE",
+        help="put the verdicts of claims.json between the markers of this Markdown file; -: print them by evidence",
+    ),
+    keys={"reports": "FOLDER   folder of the records (default: reports)"},
+)
+def main(arguments: Arguments) -> int:
     from suite.regression.committed import changed_settings
     from suite.report import write_report
     from suite.report.load import check_records
 
-    if document := arguments.options.evidence:
+    if document := arguments.evidence:
         return _evidence(arguments.reports, document)
     folder = check_records(arguments.reports)
     print(write_report(check_folder(folder, "reports"), changed_settings))
@@ -29,22 +38,3 @@ def _evidence(folder: Path, document: str) -> int:
     counts = evidence_table.entries(folder)
     print(evidence_table.markdown(counts) if document == "-" else evidence_table.fill(Path(document), counts))
     return Exit.OK
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--evidence",
-        metavar="FILE",
-        help="put the verdicts of claims.json between the markers of this Markdown file; -: print them by evidence",
-    )
-
-
-COMMAND = Command(
-    "report",
-    "Write the page, index.html, from the records of a reports folder.",
-    report,
-    "reports=FOLDER",
-    keys={"reports": "FOLDER   folder of the records (default: reports)"},
-    options=options,
-)
-main = COMMAND.main

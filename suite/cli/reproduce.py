@@ -16,7 +16,6 @@ execute does not fail the command; the page shows it with the reason.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suite.cli import Arguments, Command
+from suite.cli import DRY_RUN, Arguments, argument, command
 from suite.cli.run import run
 from suite.core import blind
 from suite.core.errors import InvalidRequest, SuiteError
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 LEAGUE_SECONDS = 25.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
 
 
-def command(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
+def command_line(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
     """The command line of an entry of a scale, followed by `overrides`. Raises InvalidRequest for an illegal entry."""
     try:
         name, *options = shlex.split(entry) if isinstance(entry, str) else []
@@ -62,7 +61,7 @@ def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[lis
     from suite.runner.keys_read import BOOKKEEPING, CHOICES, below
     from suite.runner.runs import unread_overrides
 
-    commands = [command(entry, overrides) for entry in entries]
+    commands = [command_line(entry, overrides) for entry in entries]
     if all((key := key_of(override)) in CHOICES or below(key, BOOKKEEPING) for override in overrides):
         return commands
     unread = [unread_overrides(arguments) for arguments in commands]
@@ -75,16 +74,29 @@ def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[lis
     ]
 
 
-def reproduce(given: Arguments) -> int:
+@command(
+    "Run the experiments of one scale in order, then write the page.",
+    "scale=laptop",
+    DRY_RUN,
+    argument("--blind", action="store_true", help="hide the papers' printed outcomes until the records are written"),
+    keys={
+        "scale": "NAME       list of experiments and their overrides, by duration: conf/scale/",
+        "reports": "FOLDER   records and page (default: reports)",
+        "rerun": "WHICH      repeat runs with a record: stale (default), failed, timeout, all or keep",
+    },
+    config=True,
+    resumes=True,
+)
+def main(given: Arguments) -> int:
     from suite.cli.lines import combined_status, plan_line, plan_summary, submit
     from suite.config.compose import resolve
 
-    dry, overrides = bool(given.options.dry_run), list(given.words)
+    dry, overrides = bool(given.dry_run), list(given.words)
     base = resolve(overrides)
     commands = expand_entries(base.scale.reproduce, overrides)
     expected = sum(resolve(arguments).experiment.expected_seconds for arguments in commands)
     expected += LEAGUE_SECONDS * base.scale.league
-    if base.launch.submit and given.options.blind:
+    if base.launch.submit and given.blind:
         raise InvalidRequest(
             f"--blind with launch.submit={base.launch.submit}",
             rule="the command that hides printed outcomes waits for the records",
@@ -103,7 +115,7 @@ def reproduce(given: Arguments) -> int:
         plan_summary(counts)
         return Exit.OK  # a refused run is a row of the page
     check_folder(Path(base.reports), "reports")
-    hides, progress = bool(given.options.blind) or blind.active(), Progress(expected)
+    hides, progress = bool(given.blind) or blind.active(), Progress(expected)
     if hides:
         check_all_blind(Store(Path(base.reports)))
     with blind.hiding() if hides else nullcontext():
@@ -182,28 +194,3 @@ def _page(config: RunConfig) -> Path:
     from suite.report import write_report
 
     return write_report(Path(config.reports), changed_settings)
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
-    parser.add_argument(
-        "--blind",
-        action="store_true",
-        help="hide the papers' printed outcomes until the records are written",
-    )
-
-
-COMMAND = Command(
-    "reproduce",
-    "Run the experiments of one scale in order, then write the page.",
-    reproduce,
-    "scale=laptop",
-    keys={
-        "scale": "NAME       list of experiments: a file in conf/scale (default: laptop)",
-        "reports": "FOLDER   records, traces and pages (default: reports)",
-    },
-    config=True,
-    options=options,
-    resumes=True,
-)
-main = COMMAND.main

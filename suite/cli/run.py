@@ -9,7 +9,6 @@ suite/core/exit_codes.py lists the exit statuses.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from suite.cli import Arguments, Command
+from suite.cli import DRY_RUN, LABEL, Arguments, argument, command
 from suite.core.exit_codes import Exit, exit_code
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
@@ -59,50 +58,48 @@ def summary(record: Record) -> str:
     return f"{head} {headline(record.reason, nothing='no samples')}"
 
 
-def command(arguments: Arguments) -> int:
-    from suite.cli.lines import combined_status, plan_runs, plan_summary, submit
+KEYS = {
+    "reports": "FOLDER   records, traces and pages (default: reports)",
+    "rerun": "WHICH      repeat runs with a record: stale (default), failed, timeout, all or keep",
+    "on_error": "ACTION  after a failed run: record (default) continues, stop ends the command",
+    "checkpoint.folder": "FOLDER   checkpoints of long runs (default: none)",
+}
+
+
+@command(
+    "Run a system or an experiment, and write a record per run.",
+    "system=axonn model=gpt_tiny grid.inter=2",
+    DRY_RUN,
+    LABEL,
+    argument("--cfg", action="store_true", help="print the configuration, and start nothing"),
+    keys=KEYS,
+    config=True,
+    resumes=True,
+)
+def main(arguments: Arguments) -> int:
     from suite.config.compose import composed
     from suite.runner.labels import FLAG
     from suite.runner.override_files import read_files
-    from suite.runner.runs import expand
 
-    options, dry = arguments.options, bool(arguments.options.dry_run)
-    if options.cfg:
+    if arguments.cfg:
         print(yaml.safe_dump(composed(read_files(arguments.words)), sort_keys=False, allow_unicode=True), end="")
         return Exit.OK
-    words = [*arguments.words, *(f"{FLAG}{key}" for key in options.label)]
+    return run_words([*arguments.words, *(f"{FLAG}{key}" for key in arguments.label)], arguments.dry_run)
+
+
+def run_words(words: Sequence[str], dry: bool = False) -> int:
+    """Execute, submit or list the runs of one command line. Returns the exit status."""
+    from suite.cli.lines import combined_status, plan_runs, plan_summary, submit
+    from suite.runner.runs import expand
+
     begin = time.monotonic()
     runs = expand(words)
-    if runs and runs[0].config.launch.submit:
+    config = runs[0].config
+    if config.launch.submit:
         return combined_status(submit([words], dry))
     if dry:
         return plan_summary(plan_runs(runs))
-    records = execute(runs)
-    folder = Path(runs[0].config.reports) if runs else Path("reports")
+    records, folder = execute(runs), Path(config.reports)
     print(f"{format_count(records, 'record')} in {folder / 'records'}, {seconds(time.monotonic() - begin)}")
     print(f"{for_reports('report', folder)} makes the page")
-    return exit_code(records, runs[0].config.on_error if runs else "record")
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
-    parser.add_argument("--cfg", action="store_true", help="print the configuration, and start nothing")
-    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
-
-
-COMMAND = Command(
-    "run",
-    "Run a system or an experiment, and write a record per run.",
-    command,
-    "system=axonn model=gpt_tiny grid.inter=2",
-    keys={
-        "reports": "FOLDER   records, traces and pages (default: reports)",
-        "rerun": "WHICH      repeat runs with a record: stale (default), failed, timeout, all or keep",
-        "on_error": "ACTION  after a failed run: record (default) continues, stop ends the command",
-        "checkpoint.folder": "FOLDER   checkpoints of long runs (default: none)",
-    },
-    config=True,
-    options=options,
-    resumes=True,
-)
-main = COMMAND.main
+    return exit_code(records, config.on_error)

@@ -42,7 +42,7 @@ def ticks_of(arguments: Arguments, prefix: str, file: ScheduleFile) -> dict[str,
 
 def drawing(arguments: Arguments) -> str:
     """Text grid of a legal file. Raises IllegalSchedule for the first broken law."""
-    path = Path(arguments.options.file)
+    path = Path(arguments.file)
     file = parse(read_text(path), str(path))
     timeline = check_schedule_file(file, str(path), cost=op_costs(**ticks_of(arguments, "draw", file)))
     return f"{chart(timeline.slots, len(timeline.places), place=timeline.places[0])}\n{_memory(timeline)}"
@@ -53,7 +53,7 @@ def report(arguments: Arguments) -> str:
 
     Raises IllegalSchedule for the first broken law.
     """
-    path = Path(arguments.options.file)
+    path = Path(arguments.file)
     file = parse(read_text(path), str(path))
     ticks = ticks_of(arguments, "executor.ticks", file)
     unit = check_schedule_file(file, str(path), cost=UNIT)

@@ -7,12 +7,11 @@ suite show reports/records/KEY.json     # by its file; FILE.jsonl#3 is the recor
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from suite.cli import Arguments, Command
+from suite.cli import Arguments, argument, command
 from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, readers
@@ -94,22 +93,13 @@ def lines(record: Record) -> Iterator[str]:
     yield f"\nconfig\n{config.rstrip()}"
 
 
-def show(arguments: Arguments) -> int:
-    """Print the record that the command line names."""
-    print("\n".join(lines(find(arguments.options.record, arguments.reports))))
-    return Exit.OK
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", metavar="RECORD", help="a record's file, its key or the beginning of one, or a label")
-
-
-COMMAND = Command(
-    "show",
+@command(
     "Print one record.",
-    show,
     "'axonn 2x1'",
+    argument("record", metavar="RECORD", help="a record's file, its key or the beginning of one, or a label"),
     keys={"reports": "FOLDER  folder of the record (default: reports)"},
-    options=options,
 )
-main = COMMAND.main
+def main(arguments: Arguments) -> int:
+    """Print the record that the command line names."""
+    print("\n".join(lines(find(arguments.record, arguments.reports))))
+    return Exit.OK

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from suite.cli import Arguments, Command
-from suite.cli.run import COMMAND as RUN
+from suite.cli import DRY_RUN, LABEL, Arguments, command
+from suite.cli.run import KEYS
 from suite.core.exit_codes import Exit
 from suite.core.files import check_access, check_folder
 from suite.core.words import format_count
 
 
-def sweep(arguments: Arguments) -> int:
+@command(
+    "Run every combination of comma-separated values, one process per job.",
+    "system=axonn,gpipe grid.inter=1,2",
+    DRY_RUN,
+    LABEL,
+    keys=KEYS,
+    config=True,
+    resumes=True,
+)
+def main(arguments: Arguments) -> int:
     """Run every combination of the comma-separated values. Returns the exit status of all lines together.
 
     A line with an unknown key or an illegal value refuses the sweep before anything runs.
@@ -26,12 +34,12 @@ def sweep(arguments: Arguments) -> int:
     from suite.runner.isolated import run_line
     from suite.runner.override_files import read_files
 
-    dry, words = bool(arguments.options.dry_run), read_files(arguments.words)
+    dry, words = bool(arguments.dry_run), read_files(arguments.words)
     lines = list(combinations(words))
     configs = [resolve(line) for line in lines]
     for folder in {str(config.reports) for config in configs}:
         (check_access if dry else check_folder)(Path(folder), "reports")
-    flags = label_flags(words, arguments.options.label)
+    flags = label_flags(words, arguments.label)
     here, submitted = list[list[str]](), list[list[str]]()
     for line, config in zip(lines, configs, strict=True):
         (submitted if config.launch.submit else here).append([*line, *flags])
@@ -65,21 +73,3 @@ def label_flags(words: Sequence[str], labelled: Sequence[str] = ()) -> list[str]
 
     varied = [key_of(word) for word in words if below(key_of(word), COMMON) and len(choices(word, words)) > 1]
     return [f"{FLAG}{key}" for key in dict.fromkeys((*labelled, *varied))]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="list the runs or jobs without starting them")
-    parser.add_argument("--label", action="append", default=[], metavar="KEY", help="show this key in labels of runs")
-
-
-COMMAND = Command(
-    "sweep",
-    "Run every combination of comma-separated values, one process per job.",
-    sweep,
-    "system=axonn,gpipe grid.inter=1,2",
-    keys=RUN.keys,
-    config=True,
-    options=options,
-    resumes=True,
-)
-main = COMMAND.main

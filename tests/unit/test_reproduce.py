@@ -55,10 +55,10 @@ def test_exit_code_follows_outcomes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_command_line_overrides_follow_those_of_an_entry() -> None:
     entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
     expected = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
-    assert reproduce.command(entry, ["seed=3"]) == expected
+    assert reproduce.command_line(entry, ["seed=3"]) == expected
     for illegal in ("", "overhead_bound tag='", 3, None, ["overhead_bound"]):
         with refused(InvalidRequest, subject="scale.reproduce"):
-            reproduce.command(illegal)
+            reproduce.command_line(illegal)
 
 
 @pytest.mark.parametrize("league", [False, True])
@@ -98,7 +98,7 @@ def word(run: Run, path: str) -> str:
 def test_entries_for_a_gpu_are_distinct_runs_and_points_of_plots(scale: str) -> None:
     all_entries = resolve([f"scale={scale}"]).scale.reproduce
     entries = [e for e in all_entries if scale == "gpu" or "launch.device=cuda" in e or e.startswith("cluster_")]
-    commands = [reproduce.command(entry, ["launch.memory_check=false"]) for entry in entries]
+    commands = [reproduce.command_line(entry, ["launch.memory_check=false"]) for entry in entries]
     runs = [run for command in commands for run in expand(command)]  # this machine need not hold them
     assert len(runs) == len({(run.config.experiment.name, run.label) for run in runs}) >= len(entries)
     assert len(runs) >= 20

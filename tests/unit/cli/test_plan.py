@@ -27,7 +27,7 @@ ROW = re.compile(
 
 def setup_of(line: str) -> tuple[TrainingSetup, int]:
     """Setup of one device for a command line, and the number of devices."""
-    return plan.setup_of(plan.COMMAND.read(line.split()), shares(constants()))
+    return plan.setup_of(plan.main.read(line.split()), shares(constants()))
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,12 @@ def test_errors_of_the_nearest_cells_are_printed(printed: list[str]) -> None:
 def test_share_of_peak_is_fitted_or_the_median() -> None:
     cells = [("h100", "compiled", 0.5, "a.cell"), ("a100", "flash", 0.75, "b.cell"), ("a100", "fused", 0.6, "c.cell")]
     fitted = [FittedConstant(*cell) for cell in cells]
-    own, _ = plan.setup_of(plan.COMMAND.read(LINE.split()), shares(fitted))
+    own, _ = plan.setup_of(plan.main.read(LINE.split()), shares(fitted))
     assert own.generation.share("h100") == 0.5
     assert own.machine.sustained == pytest.approx(0.803)
     share, source = plan.share_lines(own, fitted)
     assert ("40 % of the peak" in share, "50 % of the best" in share, "a.cell" in source) == (True, True, True)
-    other, _ = plan.setup_of(plan.COMMAND.read([*LINE.split(), "generation=fp8"]), shares(fitted))
+    other, _ = plan.setup_of(plan.main.read([*LINE.split(), "generation=fp8"]), shares(fitted))
     assert other.generation.share("h100") == 0.6
     share, source = plan.share_lines(other, fitted)
     assert ("60 % of the best" in share, "median" in source) == (True, True)

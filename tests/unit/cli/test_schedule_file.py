@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.check import COMMAND as CHECK
-from suite.cli.draw import COMMAND as DRAW
+from suite.cli.check import main as check
+from suite.cli.draw import main as draw
 from suite.config.compose import groups
 from suite.core.exit_codes import Exit
 from tests.support.drawn import cells
@@ -18,13 +18,13 @@ TABLE = "1F0,2F0,2B0,1B0\n0F0,0B0\n"
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "zbv.csv"
-    DRAW.main(["schedule=zbv", "grid.inter=2", "draw.microbatches=3", f"draw.csv={path}"])
+    draw(["schedule=zbv", "grid.inter=2", "draw.microbatches=3", f"draw.csv={path}"])
     return path
 
 
 def test_legal_file_is_reported(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert CHECK.main([str(file)]) == Exit.OK
+    assert check([str(file)]) == Exit.OK
     assert capsys.readouterr().out.splitlines() == [
         f"{file} is legal (compute_only)",
         "2 ranks, 4 stages, 3 microbatches, 36 ops",
@@ -46,21 +46,21 @@ CHOICES = [choice for choice in groups()["schedule"] if choice != "torch_csv"]
 def test_every_schedule_is_exported(choice: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.csv"
     words = [f"schedule={choice}", "grid.inter=3", "draw.microbatches=7", f"draw.csv={path}", f"draw.csv_format={form}"]
-    assert DRAW.main(words) == Exit.OK
+    assert draw(words) == Exit.OK
     drawn = capsys.readouterr().out.splitlines()
-    assert CHECK.main([str(path)]) == Exit.OK
+    assert check([str(path)]) == Exit.OK
     report = capsys.readouterr().out
     assert f"is legal ({form})" in report
     assert f"makespan: {drawn[3].partition(',')[0].removeprefix('makespan ')} ticks" in report
     assert report.count("it runs to its end") == (2 if form == "compute_comms" else 0)
-    assert DRAW.main([str(path)]) == Exit.OK
+    assert draw([str(path)]) == Exit.OK
     assert capsys.readouterr().out.splitlines()[:4] == drawn[:4]
 
 
 def checked(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Report on a file."""
     (folder / "a.csv").write_text(text)
-    assert CHECK.main([str(folder / "a.csv")]) == Exit.OK
+    assert check([str(folder / "a.csv")]) == Exit.OK
     return capsys.readouterr().out
 
 
@@ -78,11 +78,11 @@ def test_placement_and_messages_of_a_file_are_reported(tmp_path: Path, capsys: p
 
 def test_ticks_of_a_file_are_keys(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert CHECK.main([str(file), "executor.ticks.backward=4", "executor.ticks.forward=2"]) == Exit.OK
+    assert check([str(file), "executor.ticks.backward=4", "executor.ticks.forward=2"]) == Exit.OK
     report = capsys.readouterr().out
     assert "makespan: 19 ticks (F 1, B 2, I 1, W 1;" in report
     assert "ticks (F 2, B 4, I 3, W 1;" in report
-    assert DRAW.main([str(file), "draw.forward=2"]) == Exit.OK
+    assert draw([str(file), "draw.forward=2"]) == Exit.OK
     assert "F0  ==" in capsys.readouterr().out
 
 
@@ -104,14 +104,14 @@ def test_illegal_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
         path = tmp_path / f"{number}.csv"
         if text is not None:
             path.write_bytes(text.encode(errors="surrogateescape"))
-        assert CHECK.main([str(path), *words]) == Exit.NOTHING
+        assert check([str(path), *words]) == Exit.NOTHING
         captured = capsys.readouterr()
         assert captured.out == ""
         assert message in captured.err
     for words, message in (("system=pipeoptim", "draw.csv="), ("draw.csv_format=both", "draw.csv_format=both")):
-        assert DRAW.main([words, f"draw.csv={tmp_path / 'a.csv'}"]) == Exit.NOTHING
+        assert draw([words, f"draw.csv={tmp_path / 'a.csv'}"]) == Exit.NOTHING
         assert message in capsys.readouterr().err
     assert not (tmp_path / "a.csv").exists()
-    for command in (CHECK, DRAW):
-        assert command.main(["pipeoptim"]) == Exit.NOTHING
+    for command in (check, draw):
+        assert command(["pipeoptim"]) == Exit.NOTHING
         assert capsys.readouterr().err.strip().endswith("legal: system=pipeoptim")

@@ -19,20 +19,18 @@ from tests.support.waiting import patience, wait_until
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import os, signal, sys
-from suite.cli import Command
+from suite.cli import argument, command
 
-def work(arguments):
+@command("Send a signal to itself.", "2", argument("number"), resumes=True)
+def main(arguments):
     try:
-        os.kill(os.getpid(), int(arguments.options.number))
+        os.kill(os.getpid(), int(arguments.number))
     finally:
-        os.kill(os.getpid(), int(arguments.options.number))  # a second signal does not interrupt the clean-up
+        os.kill(os.getpid(), int(arguments.number))  # a second signal does not interrupt the clean-up
         print("cleaned up", flush=True)
     return 0
 
-def options(parser):
-    parser.add_argument("number")
-
-raise SystemExit(Command("x", "Send a signal to itself.", work, "2", options=options, resumes=True).main())
+raise SystemExit(main())
 """
 
 
@@ -83,19 +81,20 @@ def test_interrupt_in_a_finalizer_ends_the_command() -> None:
 
 SIGNALLED_IN_FINALIZER = """
 import os, signal, time
-from suite.cli import Command
+from suite.cli import command
 
 class Finalized:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
 
-def work(arguments):
+@command("", "")
+def main(arguments):
     Finalized()
     time.sleep(600)
     return 0
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-raise SystemExit(Command("x", "", work, "").main())
+raise SystemExit(main())
 """
 
 
@@ -103,7 +102,7 @@ raise SystemExit(Command("x", "", work, "").main())
 def test_two_signals_at_once_print_one_line() -> None:
     work = "import signal as s, os; s.pthread_sigmask(s.SIG_BLOCK, [2, 15]); os.kill(os.getpid(), 2)"
     work += "; os.kill(os.getpid(), 15); s.pthread_sigmask(s.SIG_UNBLOCK, [2, 15])"
-    process = run_python(f"from suite.cli import Command\nCommand('x', '', lambda _: exec({work!r}), '').main()")
+    process = run_python(f"from suite.cli import command\ncommand('', '')(lambda _: exec({work!r}))()")
     assert process.stderr in ("interrupted by SIGINT\n", "interrupted by SIGTERM\n")
 
 
