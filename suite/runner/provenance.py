@@ -90,22 +90,17 @@ def machine() -> MachineFacts:
     }
 
 
-def query_gpus(*fields: str) -> list[list[str]]:
-    """The `fields` of each visible GPU by nvidia-smi; empty without it. Only ranks load torch."""
+@cache
+def gpus() -> list[str]:
+    """Name and driver of each visible GPU by nvidia-smi: "NVIDIA H200, driver 580.159". Only ranks load torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     chosen = [f"--id={visible}"] if visible else []
-    line = ["nvidia-smi", *chosen, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    line = ["nvidia-smi", *chosen, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         output = subprocess.run(line, capture_output=True, text=True, check=True, timeout=20).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
-    return [row.split(", ") for row in output.splitlines()]
-
-
-@cache
-def gpus() -> list[str]:
-    """Name and driver of each visible GPU: "NVIDIA H200, driver 580.159"."""
-    return [f"{name}, driver {driver}" for name, driver in query_gpus("name", "driver_version")]
+    return [row.replace(", ", ", driver ") for row in output.splitlines()]
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,7 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.runner import estimate, machine_memory
-from suite.runner.machine_memory import (
-    PLAIN,
-    TORCH,
-    batches_bytes,
-    cgroup_limits,
-    check_memory,
-    graph_bytes,
-    rank_needs,
-)
+from suite.runner.machine_memory import PLAIN, TORCH, cgroup_limits, check_memory, graph_bytes, rank_bytes
 from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
 
@@ -29,7 +20,6 @@ GB = 10**9
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_memory, "machine_limit", lambda: 23 * GB)
-    monkeypatch.setattr(machine_memory, "device_limits", lambda: [80 * GB, 80 * GB])
 
 
 def run_of(*overrides: str) -> Run:
@@ -77,38 +67,27 @@ def test_job_for_a_scheduler_is_checked_where_it_runs() -> None:
 
 def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
     config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.launcher=srun"])
-    three = 3 * max(need.host for need in rank_needs(config))
-    assert three < sum(need.host for need in rank_needs(config))
+    three = 3 * max(rank_bytes(config))
+    assert three < sum(rank_bytes(config))
     monkeypatch.setattr(machine_memory, "machine_limit", lambda: three)
     check_memory(config.changed({"launch.tasks_per_node": 3}))
     with refused(InvalidRequest, "model", "gpt3_2_7b", subject="for 8 ranks"):
         check_memory(config)
 
 
-def test_cuda_rank_must_fit_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = ("launch.device=cuda", "grid.inter=2", "system=axonn_no_memopt")
-    assert re.search(r"device of rank \d of a node; rule: CUDA device \d has 80 GB", refusal("model=gpt3_6_7b", *line))
-    assert not refusal("model=gpt3_xl", *line)
-    monkeypatch.setattr(machine_memory, "device_limits", list)
-    assert not refusal("model=gpt3_6_7b", *line)
-
-
-def test_process_needs_memory_for_batches_and_libraries() -> None:
-    config = resolve([])
-    shape, measure = config.model.shape, config.measure
-    drawn = 16 * config.batch.size * shape.arguments["sequence"] * (measure.discard_first + measure.batches)
-    assert batches_bytes(config) == drawn
-    (need,), (budget,) = rank_needs(config), estimate.budgets(config)
-    assert need.host == TORCH + drawn + budget.peak + budget.layout.bytes(home="host")
+def test_rank_needs_memory_for_states_and_libraries() -> None:
+    one = resolve([])
+    (need,), (budget,) = rank_bytes(one), estimate.budgets(one)
+    assert need == TORCH + budget.peak + budget.layout.bytes(home="host")
+    assert rank_bytes(one.changed({"launch.device": "cuda"})) == [TORCH + budget.layout.bytes(home="host")]
     emulated = resolve(["executor=emulated", "grid.inter=3", "executor.cost.message_bytes=1000"])
-    assert [need.host for need in rank_needs(emulated)] == [PLAIN + 2000] * 3
+    assert rank_bytes(emulated) == [PLAIN + 2000] * 3
 
 
 def test_replay_needs_memory_for_all_stages() -> None:
-    ranks = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
-    (one,) = rank_needs(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
-    base = TORCH + batches_bytes(resolve([]))
-    assert one.host == sum(need.host - base for need in ranks) + base
+    ranks = rank_bytes(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
+    (one,) = rank_bytes(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
+    assert one == sum(need - TORCH for need in ranks) + TORCH
 
 
 def test_synthetic_graph_needs_features_and_both_matrices() -> None:
@@ -120,7 +99,7 @@ GROUPS: tuple[tuple[str, dict[str, int | str], int | None], ...] = (  # membersh
     ("0::/user/job\n", {"user/memory.max": 5000, "user/job/memory.max": 4000}, 4000),
     ("4:memory:/job\n0::/\n", {"memory/job/memory.limit_in_bytes": 3000}, 3000),
     ("4:cpu,memory:/gone\n", {"memory/memory.limit_in_bytes": 2000}, 2000),
-    ("3:cpu:/job\n", {"cpu/job/memory.limit_in_bytes": 1000, "memory/memory.limit_in_bytes": 7}, None),
+    ("3:cpu:/job\n", {"cpu/job/memory.limit_in_bytes": 1000}, None),
     ("0::/\n", {}, None),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.runner import machine_memory, provenance
+from suite.runner import provenance
 from suite.runner.run import ActiveRun
 from suite.runner.runs import Run, expand
 from suite.runner.store import source_hash
@@ -42,15 +42,6 @@ def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def key(run: Run) -> str:
     return provenance.key(run)
-
-
-def test_memory_of_the_visible_devices_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    smi(tmp_path, monkeypatch, "81559", "143771")
-    assert machine_memory.device_limits() == [81559 * 2**20, 143771 * 2**20]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    assert machine_memory.device_limits() == []
-    smi(tmp_path, monkeypatch, "[N/A]")
-    assert machine_memory.device_limits() == []
 
 
 def test_a_file_among_the_measured_code_counts(tmp_path: Path) -> None:
