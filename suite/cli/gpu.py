@@ -91,11 +91,8 @@ def seconds_each(runs: Sequence[Run]) -> float:
 
 def waiting(runs: Sequence[Run]) -> list[Run]:
     """The runs that have no record to reuse."""
-    from suite.runner import provenance
-
-    config = runs[0].config
-    store = Store(Path(config.reports))
-    return [run for run in runs if store.reusable(run.settings, provenance.key(run), config.rerun) is None]
+    store = Store(Path(runs[0].config.reports))
+    return [run for run in runs if store.reusable(run) is None]
 
 
 def collect(folder: Path, reports: Path) -> Exit:

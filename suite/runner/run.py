@@ -57,15 +57,15 @@ class ActiveRun:
         failure: Reason for which the run ended early.
     """
 
-    def __init__(self, run: Run, key: str, scratch: Path, group_id: str) -> None:
-        self.run, self.key, self.group_id = run, key, group_id
+    def __init__(self, run: Run, scratch: Path, group_id: str) -> None:
+        self.run, self.group_id = run, group_id
         self.config = run.config
         self.plan = run.config.measure
-        self.rank_config = resume.with_run_folder(run.config, key)
-        self.graph_folder = scratch / key / "holdings"  # the ranks' parts of a graph
+        self.rank_config = resume.with_run_folder(run.config, run.key)
+        self.graph_folder = scratch / run.key / "holdings"  # the ranks' parts of a graph
         if run.config.executor.kind == "full_graph":
             self.rank_config = self.rank_config.changed({"graph.holdings": str(self.graph_folder)})
-        self.ranks = RankGroup(self.rank_config, run.ranks, scratch / key)
+        self.ranks = RankGroup(self.rank_config, run.ranks, scratch / run.key)
         executor = run.config.executor
         self.microbenchmark = executor.build() if isinstance(executor, MicrobenchmarkExecutor) else None
         self.source: Source = Source.EMULATED if executor.kind == "emulated" else Source.MEASURED
@@ -223,7 +223,7 @@ class ActiveRun:
         try:
             return self._record(store)
         except Exception as error:
-            return in_process.unfinished_record(self.run, self.key, Outcome.FAILED, format_traceback(error))
+            return in_process.record_of(self.run, in_process.ending_of(error))
 
     def _record(self, store: Store) -> Record:
         memory = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}
@@ -239,10 +239,9 @@ class ActiveRun:
             panels=self.summary.panels,
             notes=self._notes(),
         )
-        trace = store.write_trace(self.key, self.run.grid, trace) if (trace := self._usual_trace()) else None
+        trace = store.write_trace(self.run.key, self.run.grid, trace) if (trace := self._usual_trace()) else None
         return in_process.record_of(
             self.run,
-            self.key,
             (self.failure.outcome, self.failure.reason) if self.failure else (Outcome.OK, ""),
             result,
             (self.started, self.seconds),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from suite.config import checks, rules
@@ -14,10 +15,11 @@ from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.reasons import format_traceback
 from suite.core.values import Json
-from suite.runner import labels, machine_memory, precision
+from suite.runner import labels, machine_memory, precision, provenance
 from suite.runner.executors import registry
 from suite.runner.keys_read import unread
 from suite.runner.override_files import read_files
+from suite.runner.store import key_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,16 @@ class Run:
     def ranks(self) -> int:
         """Number of processes: one per place of the grid, unless the executor sets `ranks`."""
         return self.config.executor.ranks or self.grid.size
+
+    @cached_property
+    def circumstances(self) -> provenance.Circumstances:
+        """Machine, versions, code and data when they are first read."""
+        return provenance.circumstances(self.config)
+
+    @cached_property
+    def key(self) -> str:
+        """Key of the record that this machine writes for the run."""
+        return key_of(self.settings, self.circumstances)
 
 
 def expand(overrides: Sequence[str]) -> list[Run]:

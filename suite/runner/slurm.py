@@ -30,7 +30,6 @@ from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 from suite.core.resources import ROOT
 from suite.core.values import Json
-from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.isolated import run_line
 from suite.runner.launch.launch_command import place_ranks
@@ -177,12 +176,9 @@ def _may_run_on_node(run: Run) -> bool:
 
 def _reusable(store: Store, run: Run, newest: Record | None) -> Record | None:
     """The record that makes a run superfluous. A node that made it may be another machine than this one."""
-    key = provenance.key(run)
-    if newest is not None:
-        here = json.loads(json.dumps(provenance.circumstances(run.config)))
-        if all(newest.provenance.get(name) == value for name, value in here.items() if name != "machine"):
-            key = newest.key
-    return store.reusable(run.settings, key, run.config.rerun)
+    here = json.loads(json.dumps(run.circumstances)).items()
+    alike = newest and all(newest.provenance.get(name) == value for name, value in here if name != "machine")
+    return store.reusable(run, key=newest.key if newest and alike else run.key)
 
 
 def _request(runs: Sequence[Run]) -> Request:
@@ -341,11 +337,9 @@ def _record(job: Job, run: Run, before: Record | None, store: Store, report: Cal
         return newest
     if record := _reusable(store, run, before):
         return record
-    key, refusal = before.key if before else provenance.key(run), run.refusal or job.refusal
-    if refusal and not job.handle:
-        record = in_process.refused_record(replace(run, refusal=refusal), key)
-    else:
-        record = in_process.unfinished_record(run, key, outcome, reason)
+    refusal = None if job.handle else run.refusal or job.refusal
+    record = in_process.record_of(run, in_process.ending_of(refusal) if refusal else (outcome, reason))
+    record = replace(record, key=before.key if before else run.key)
     if before is None or before.outcome is not Outcome.OK:
         store.write(record)
     else:

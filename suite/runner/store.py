@@ -25,6 +25,7 @@ from suite.core.values import Json
 
 if TYPE_CHECKING:
     from suite.runner.provenance import Circumstances
+    from suite.runner.runs import Run
 
 # keys without influence on the numbers of a measurement: folders, lists of experiments, requests to a scheduler, and
 # how long a parent waits for ranks
@@ -97,19 +98,21 @@ class Store:
             return None
         return status.st_mtime_ns, status.st_ino
 
-    def reusable(self, config: Mapping[str, Json], key: str, rerun: str) -> Record | None:
+    def reusable(self, run: Run, *, key: str = "", rerun: str = "") -> Record | None:
         """The earlier record to use instead of a new run; None if the run must be executed.
 
         Args:
-            config: Settings of the run.
-            key: Key of its record. A record of changed code, data, machine or versions has another key.
-            rerun: RunConfig.rerun. With `keep`, the newest record of this configuration is reusable, whatever its key.
+            run: The run.
+            key: Key of its record, if not run.key. A record of changed code, data, machine or versions has another key.
+            rerun: Records to repeat, if not run.config.rerun. With `keep`, the newest record of this configuration is
+                reusable, whatever its key.
         """
+        rerun = rerun or run.config.rerun
         if rerun == "all":
             return None
-        record = self.find(key)
+        record = self.find(key or run.key)
         if record is None and rerun == "keep":
-            record = self.newest(config)
+            record = self.newest(run.settings)
         if record is None or record.outcome in _NOT_STARTED:
             return None
         repeat = {"failed": record.outcome is not Outcome.OK, "timeout": record.outcome is Outcome.TIMEOUT}

@@ -77,7 +77,7 @@ OWN_FAULT, TOO_FEW = "LookupError: my own fault", 'raise ValueError("too few wav
         ("schedule", f"{RAISES}\n", Outcome.FAILED, OWN_FAULT),
         ("schedule", "def program(:\n", Outcome.FAILED, "SyntaxError"),
         ("schedule", schedule("__init__(self)", TOO_FEW), Outcome.UNSUPPORTED, "too few waves"),
-        ("schedule", schedule(IN_FLIGHT, "return 1"), Outcome.UNSUPPORTED, "the schedule promised 1"),
+        ("schedule", schedule(IN_FLIGHT, "return 1"), Outcome.FAILED, "the schedule promised 1"),
         ("weights", of_class("baselines.pipedream", "Stash", CHECK), Outcome.FAILED, OWN_FAULT),
         ("model", of_class("suite.workload", "Transformer", "shapes(self)"), Outcome.FAILED, OWN_FAULT),
         ("executor", EXECUTOR.format(check=RAISES, body="pass"), Outcome.FAILED, OWN_FAULT),

@@ -29,7 +29,6 @@ from suite.core.record import Metric, Outcome
 from suite.papers.common import claims, figure_executor
 from suite.papers.common.answer import Papers, answer
 from suite.papers.sparse_gnn import figure_executor as graph_figures
-from suite.runner import provenance
 from suite.runner.executors.in_process import run_in_process
 from suite.runner.executors.registry import without_ranks
 from suite.runner.launch.launch_command import rank_environment
@@ -237,7 +236,7 @@ def test_the_record_says_which_outcome_was_read(tmp_path: Path) -> None:
     """Variants of the machine are fitted to printed numbers."""
     [run] = expand(["experiment=variants", f"reports={tmp_path}"])
     with blind.hiding():
-        record = run_in_process(run, "key", Store(tmp_path))
+        record = run_in_process(run, Store(tmp_path))
     assert record.outcome is Outcome.UNSUPPORTED
     assert "the printed outcome of claim axonn." in record.reason
     assert record.provenance[blind.MARK] == blind.OPEN
@@ -273,7 +272,7 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK
     [run] = expand([*words, *arguments])
     store = Store(tmp_path)
-    record = store.find(provenance.key(run))
+    record = store.find(run.key)
     assert record.provenance[blind.MARK] == blind.FILLED
     assert pages == [False]
     executor: Any = without_ranks(run.config.executor)
@@ -304,8 +303,7 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
 def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:
     [run] = expand([*RUNS[0], f"reports={tmp_path}"])
     store = Store(tmp_path)
-    key = provenance.key(run)
-    store.write(run_in_process(run, key, store))
+    store.write(run_in_process(run, store))
     with refused(
         InvalidRequest,
         subject="made without --blind",

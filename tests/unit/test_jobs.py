@@ -19,7 +19,6 @@ from suite.cli.lines import combined_status, plan_line
 from suite.cli.main import main
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
-from suite.runner import provenance
 from suite.runner.executors import in_process
 from suite.runner.interleave import measure
 from suite.runner.isolated import ending_reason
@@ -98,12 +97,12 @@ def test_sweep_stops_at_the_first_failure_with_on_error_stop(tmp_path: Path, sui
 @pytest.mark.parametrize("written", [True, False])
 def test_rerun_waits_for_a_lock_and_repeats_what_its_holder_has_not_made(written: bool, tmp_path: Path) -> None:
     (run,) = expand(words(tmp_path, "executor.how=well", "rerun=all"))
-    key, store = provenance.key(run), Store(tmp_path / "reports")
-    store.write(in_process.unfinished_record(run, key, Outcome.FAILED, "an earlier run"))
+    store = Store(tmp_path / "reports")
+    store.write(in_process.record_of(run, (Outcome.FAILED, "an earlier run")))
     (tmp_path / "reports" / "locks").mkdir()
-    lock = (tmp_path / "reports" / "locks" / f"{key}.lock").open("w")
+    lock = (tmp_path / "reports" / "locks" / f"{run.key}.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    held = in_process.unfinished_record(run, key, Outcome.OK, "made by the holder")
+    held = in_process.record_of(run, (Outcome.OK, "made by the holder"))
 
     class Holder(Progress):
         """The holder ends as soon as the other command waits."""

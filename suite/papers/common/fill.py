@@ -16,7 +16,6 @@ from suite.papers.common.figure_executor import FigureExecutor
 from suite.papers.common.formula_executor import FormulaExecutor
 from suite.papers.samo.layer_products import Products
 from suite.papers.sparse_gnn.figure_executor import GraphFigureExecutor
-from suite.runner import provenance
 from suite.runner.executors import registry
 from suite.runner.runs import Run
 from suite.runner.store import Store
@@ -25,7 +24,7 @@ from suite.runner.store import Store
 def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
     """Add the printed values to the blind records of these runs."""
     for run in runs:
-        record = None if run.refusal else store.find(provenance.key(run))
+        record = None if run.refusal else store.find(run.key)
         if record is None or record.outcome is not Outcome.OK or record.provenance.get(blind.MARK) != blind.OPEN:
             continue
         kind = run.config.executor

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from suite.core import blind, load
-from suite.core.errors import DoesNotFit, Fault, HiddenOutcome, InvalidRequest, MissingDependency
+from suite.core.errors import DoesNotFit, HiddenOutcome, InvalidRequest, MissingDependency, SuiteError
 from suite.core.protocols import ExecutorResult
 from suite.core.reasons import format_traceback
 from suite.core.record import Metric, Outcome, Record, Source
@@ -25,26 +25,10 @@ def ending_of(error: Exception) -> tuple[Outcome, str]:
         return Outcome.MISSING_DEPENDENCY, str(error)
     if isinstance(error, InvalidRequest | HiddenOutcome):
         return Outcome.OOM if isinstance(error, DoesNotFit) else Outcome.UNSUPPORTED, str(error)
-    return Outcome.FAILED, format_traceback(error)
+    return Outcome.FAILED, str(error) if isinstance(error, SuiteError) else format_traceback(error)
 
 
-def refused_record(run: Run, key: str) -> Record:
-    """The record of a run that was refused before any rank started."""
-    assert run.refusal is not None
-    claim = run.config.executor.more.get("claim")
-    # the page prints the reason in the row of the claim that a microbenchmark answers
-    metrics = {str(claim["id"]): Metric("", "", ())} if isinstance(claim, Mapping) and "id" in claim else {}
-    kinds = {MissingDependency: Outcome.MISSING_DEPENDENCY, Fault: Outcome.FAILED}
-    outcome = next((outcome for kind, outcome in kinds.items() if isinstance(run.refusal, kind)), Outcome.UNSUPPORTED)
-    return record_of(run, key, (outcome, str(run.refusal)), ExecutorResult(Source.ANALYTIC, metrics=metrics))
-
-
-def unfinished_record(run: Run, key: str, outcome: Outcome, reason: str) -> Record:
-    """The record of a run that ended without writing one."""
-    return record_of(run, key, (outcome, reason), ExecutorResult(Source.ANALYTIC))
-
-
-def run_in_process(run: Run, key: str, store: Store) -> Record:
+def run_in_process(run: Run, store: Store) -> Record:
     """Execute a run without ranks in this process; its record. An error becomes the reason of the record."""
     begin, now, before = time.monotonic(), time.time(), load.averages()
     result, ending = ExecutorResult(Source.ANALYTIC), (Outcome.OK, "")
@@ -58,17 +42,16 @@ def run_in_process(run: Run, key: str, store: Store) -> Record:
     try:
         if result.calibrated_on:
             facts["calibrated_on"] = list(result.calibrated_on)
-        trace = store.write_trace(key, run.grid, result.trace) if result.trace else None
-        return record_of(run, key, ending, result, (now, time.monotonic() - begin), trace, **facts)
+        trace = store.write_trace(run.key, run.grid, result.trace) if result.trace else None
+        return record_of(run, ending, result, (now, time.monotonic() - begin), trace, **facts)
     except Exception as error:  # a user's executor returned values that a record cannot hold
-        return unfinished_record(run, key, Outcome.FAILED, format_traceback(error))
+        return record_of(run, ending_of(error))
 
 
 def record_of(
     run: Run,
-    key: str,
     ending: tuple[Outcome, str],
-    result: ExecutorResult,
+    result: ExecutorResult | None = None,
     timing: tuple[float, float] | None = None,
     trace: str | None = None,
     **facts: Any,
@@ -77,16 +60,16 @@ def record_of(
 
     Args:
         run: The run.
-        key: Key of its record.
         ending: Outcome and reason.
-        result: Content of the record, without its trace.
+        result: Content of the record, without its trace; None for a run that ended without one.
         timing: Begin (seconds since 1970) and duration (seconds); None for a run that did not begin.
         trace: Path of the trace.
         facts: Facts for the provenance.
     """
     started, seconds = timing or (time.time(), 0.0)
+    result = result or ExecutorResult(Source.ANALYTIC, metrics=_unanswered(run))
     return Record(
-        key=key,
+        key=run.key,
         experiment=run.config.experiment.name,
         system=run.config.system.name,
         label=run.label,
@@ -101,7 +84,7 @@ def record_of(
         trace=trace,
         notes=result.notes,
         provenance={
-            **provenance.circumstances(run.config),
+            **run.circumstances,
             "commit": provenance.commit(),
             "command": run.command,
             "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
@@ -110,6 +93,12 @@ def record_of(
             **facts,
         },
     )
+
+
+def _unanswered(run: Run) -> dict[str, Metric]:
+    """No value for the claim that a microbenchmark answers: the page prints the reason in the claim's row."""
+    claim = run.config.executor.more.get("claim")
+    return {str(claim["id"]): Metric("", "", ())} if isinstance(claim, Mapping) and "id" in claim else {}
 
 
 def load_averages(start: Mapping[str, float]) -> dict[str, Json]:

@@ -142,6 +142,6 @@ def test_volume_executor_agrees_with_prepared_run(tmp_path: Path, override: str)
 def test_missing_partition_file_is_an_outcome(tmp_path: Path) -> None:
     overrides = ["executor=volumes", "partitioner=external", f"partitioner.file={tmp_path / 'none.part'}"]
     run = run_of(*overrides, "grid.data=2", f"reports={tmp_path}")
-    record = run_in_process(run, "key", Store(tmp_path))
+    record = run_in_process(run, Store(tmp_path))
     assert record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
     assert "none.part" in record.reason

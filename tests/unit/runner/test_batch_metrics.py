@@ -147,7 +147,7 @@ class FakeRanks:
 
 def test_deadline_of_a_round_follows_the_batches_before_it(tmp_path: Path) -> None:
     [run] = expand(["system=axonn", f"reports={tmp_path}", "measure.deadline=20"])
-    active = ActiveRun(run, "key", tmp_path, "group")
+    active = ActiveRun(run, tmp_path, "group")
     active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
     for seconds in (1.0, 4.0, 4.0):
         ranks.seconds = seconds
@@ -161,7 +161,7 @@ def test_load_of_a_round_is_what_its_ranks_did_not_use(
 ) -> None:
     """Two cores beside ranks that take 1.5, and then, for batches of no time, two cores of others."""
     [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, "key", tmp_path, "group")
+    active = ActiveRun(run, tmp_path, "group")
     active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
     ranks.hosts = [host or socket.gethostname()]
     clock = iter(float(second) for second in (0, 3, 3, 6))
@@ -175,7 +175,7 @@ def test_load_of_a_round_is_what_its_ranks_did_not_use(
 
 def test_traced_batch_is_the_one_nearest_the_median(tmp_path: Path) -> None:
     [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, "key", tmp_path, "group")
+    active = ActiveRun(run, tmp_path, "group")
     active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
     ends = []
     for ranks.seconds in (9.0, 1.0, 5.0, 4.0, 7.0):
@@ -188,7 +188,7 @@ def test_traced_batch_is_the_one_nearest_the_median(tmp_path: Path) -> None:
 
 def test_breakdown_of_a_run_has_no_warm_up(tmp_path: Path) -> None:
     [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, "key", tmp_path, "group")
+    active = ActiveRun(run, tmp_path, "group")
     active.ranks = FakeRanks()  # type: ignore[assignment]
     active.train(0, 1)
     active.train(2, 1)

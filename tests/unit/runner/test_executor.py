@@ -111,7 +111,7 @@ def test_interrupted_group_is_measured_again_as_a_whole(
     for seed, (label, group, outcome) in enumerate(fates):
         (run,) = expand([f"reports={tmp_path}", f"seed={seed}", *overrides])
         runs.append(replace(run, label=label))
-        record = in_process.unfinished_record(run, provenance.key(run), outcome, "")
+        record = in_process.record_of(run, (outcome, ""))
         store.write(replace(record, provenance={**record.provenance, "turns": group}))
     measured: list[str] = []
     monkeypatch.setattr(interleave, "_interleave", lambda runs, *_: measured.extend(run.label for run in runs))

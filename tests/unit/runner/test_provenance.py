@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from suite.runner import provenance
 from suite.runner.run import ActiveRun
-from suite.runner.runs import Run, expand
+from suite.runner.runs import expand
 from suite.runner.store import source_hash
 
 SMALL = ("system=axonn", "model=gpt_tiny", "grid.inter=1", "launch.memory_check=false")
@@ -33,15 +34,11 @@ def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         name, driver = card.split(", ")
         assert provenance.circumstances(on_gpu.config)["gpus"] == [f"{name}, driver {driver}"]
         assert "gpus" not in provenance.circumstances(on_cpu.config)
-        notes = [ActiveRun(run, "k", tmp_path, "together")._notes() for run in (on_gpu, on_cpu)]
+        notes = [ActiveRun(run, tmp_path, "together")._notes() for run in (on_gpu, on_cpu)]
         assert notes == [(f"on {name}, driver {driver}",), ()], "the page shows the card next to its numbers"
-        keys |= {key(on_gpu), key(on_cpu)}
+        keys |= {replace(run).key for run in (on_gpu, on_cpu)}
     assert len(keys) == 4
     provenance.gpus.cache_clear()
-
-
-def key(run: Run) -> str:
-    return provenance.key(run)
 
 
 def test_a_file_among_the_measured_code_counts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
-from suite.runner import provenance, slurm
+from suite.runner import slurm
 from suite.runner.executors import in_process
 from suite.runner.runs import Run, expand
 from suite.runner.store import Store
@@ -78,8 +78,8 @@ def test_dry_run_prints_scripts_and_writes_nothing(tmp_path: Path, monkeypatch: 
 
 
 def recorded(run: Run, outcome: Outcome = Outcome.OK, reason: str = "", **circumstances: object) -> Record:
-    record = in_process.unfinished_record(run, "0" * 20, outcome, reason)
-    return replace(record, provenance={**record.provenance, **circumstances})
+    record = in_process.record_of(run, (outcome, reason))
+    return replace(record, key="0" * 20, provenance={**record.provenance, **circumstances})
 
 
 def test_runs_recorded_on_a_node_are_not_submitted_again(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
@@ -173,7 +173,7 @@ def test_state_of_a_job_decides_what_its_records_do_not(
     assert status == (Exit.OK if outcome is Outcome.OK else Exit.NOTHING)
     (record,) = stored_records(tmp_path)
     assert record.outcome is outcome
-    assert record.key == ("0" * 20 if written else provenance.key(run))
+    assert record.key == ("0" * 20 if written else run.key)
 
 
 class SimulatedController:

@@ -14,17 +14,18 @@ import pytest
 
 from suite.config.base import Rerun
 from suite.config.checks import checked_run
-from suite.config.compose import composed
+from suite.config.compose import composed, resolve
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
 from suite.runner import provenance
+from suite.runner.runs import Run
 from suite.runner.store import Store, key_of, source_hash
 
 HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
-RERUN = get_args(Rerun)
+RERUN, RUN = get_args(Rerun), resolve([])
 CONFIG: dict[str, Any] = {
     "seed": 0,
     "reports": "reports",
@@ -61,6 +62,10 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         at = at[group]
     at[leaf] = value
     return config
+
+
+def reusable(folder: Path, config: dict[str, Any], key: str, rerun: str) -> Record | None:
+    return Store(folder).reusable(Run("", config, "", RUN.model_copy(update={"rerun": rerun})), key=key)
 
 
 def record_of(key: str, outcome: Outcome = Outcome.OK) -> Record:
@@ -164,11 +169,11 @@ SPARED = {  # outcomes that spare a run from being repeated, by the value of `re
 
 def test_which_earlier_records_stand(tmp_path: Path) -> None:
     store, key = Store(tmp_path), "b" * 20
-    assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
+    assert not any(reusable(tmp_path, CONFIG, key, rerun) for rerun in RERUN)
     for outcome in Outcome:
         store.write(record_of(key, outcome))
         for rerun in RERUN:
-            record = Store(tmp_path).reusable(CONFIG, key, rerun)
+            record = reusable(tmp_path, CONFIG, key, rerun)
             assert (record is not None) is (outcome in SPARED[rerun]), (outcome, rerun)
 
 
@@ -178,9 +183,9 @@ def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> 
     for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
         store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
     for rerun in RERUN:
-        record = store.reusable(CONFIG, "e" * 20, rerun)
+        record = reusable(tmp_path, CONFIG, "e" * 20, rerun)
         assert (record.key if record else None) == (f"{1:020}" if rerun == "keep" else None)
-    assert store.reusable(changed("seed", 1), "e" * 20, "keep") is None
+    assert reusable(tmp_path, changed("seed", 1), "e" * 20, "keep") is None
 
 
 def test_damaged_file_is_ignored(tmp_path: Path) -> None:
@@ -188,7 +193,7 @@ def test_damaged_file_is_ignored(tmp_path: Path) -> None:
     for content in (b"", b"{", b"null", b"[]", b"{}", b'{"schema_version": 99}', b'{"schema_version": 2}', b"\xff\xfe"):
         write_atomically(store.path(key), content)
         assert store.find(key) is None, content
-        assert not any(store.reusable(CONFIG, key, rerun) for rerun in RERUN)
+        assert not any(reusable(tmp_path, CONFIG, key, rerun) for rerun in RERUN)
     store.write(record_of(key))
     assert store.find(key) == record_of(key)
     store.path("e" * 20).mkdir()
