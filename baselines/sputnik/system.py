@@ -28,7 +28,6 @@ from suite.engine.checkpoint.restore import Loaded
 from suite.engine.makers import Maker
 from suite.engine.system import EngineSystem
 from suite.pruning.mask import Key, View, describe_weight, prunable
-from suite.pruning.validation import check_sparsity
 from suite.runner.estimate import counts
 
 WIDENED = "16-bit weight gradients are sampled in float32: torch has no 16-bit kernel for it on a CPU"
@@ -62,7 +61,7 @@ class Sputnik(EngineSystem):
         """The model's own layers, each pruned after it is made."""
         layer_makers, plugin = super().layer_makers(config, shape), config.pruning.ticket
         assert plugin is not None, "a run without a mask is refused"
-        method, sparsity = plugin.build(), check_sparsity(config.pruning.sparsity)
+        method, sparsity = plugin.build(), config.pruning.sparsity
         draw = partial(method_draw, method, sparsity=sparsity, seed=config.seed, layers=len(layer_makers))
         return [partial(sparse, make, number, draw) for number, make in enumerate(layer_makers)]
 

@@ -175,6 +175,7 @@ class MaskMethod(Protocol):
     Attributes:
         scope: Scope of a threshold: `layer`, or `global` for all weights.
         searches: Whether the method draws masks during training until one is stable. Checkpoints then hold its state.
+            The fields of such a dataclass are settings, which a resumed search shares.
         distances: Distances between successive masks of a search; None without a search.
     """
 
@@ -196,10 +197,6 @@ class MaskMethod(Protocol):
     def state_dict(self) -> dict[str, Tensor]:
         """State of a search, for a checkpoint."""
         return {}
-
-    def check(self, kept: Mapping[str, Tensor]) -> None:
-        """Raises InvalidRequest if the state comes from a search with other settings. Changes nothing."""
-        return
 
     def load_state_dict(self, kept: Mapping[str, Tensor]) -> None:
         """Continue from the state of a search."""

@@ -9,29 +9,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.bounds import Bounds, Count, Positive, check_bounds
+from suite.core.errors import UnknownName
 from suite.core.protocols import MaskMethod
-from suite.pruning.magnitude import SCOPES, check_kept, check_scope, ranked
+from suite.pruning.magnitude import check_kept, check_scope, ranked
 from suite.pruning.mask import Indices, Key, View, check_entries, check_some
 
 KINDS = ("channels", "weights")
-_STATE_KEYS = ("epochs", "distances", "settings")  # state of the search in addition to the masks
+_STATE_KEYS = ("epochs", "distances")  # state of the search in addition to the masks
 _SET = torch.tensor([value.bit_count() for value in range(256)])  # bits of a byte
 
 
+@dataclass(eq=False)
 class EarlyBird(MaskMethod):
     """Search for an early-bird ticket: a mask every `epoch` batches, until the newest is close to all of the window.
 
     Each stage of each replica has its own instance. After it has found a ticket, an instance can search again.
 
     Attributes:
+        epoch: Batches per epoch.
         window: Number of epochs whose masks are compared, including the newest.
         distance: Upper limit of the normalised Hamming distance between the newest mask and each earlier one.
         latest: Number of epochs after which the newest mask is the ticket at any distance; None sets no limit.
@@ -39,36 +43,24 @@ class EarlyBird(MaskMethod):
             follow a convolution of their layer, over the whole network or per batch norm (scope `layer`). A pruned
             channel loses its scale, its shift and its rows of the convolution. All other weights stay dense and are not
             in the mask.
+        before: Packed masks of earlier epochs, eight entries per byte.
         distances: Largest distance of each epoch from the second on, in the newest search.
     """
 
+    epoch: Count
+    window: Annotated[int, Bounds("a whole number, at least 2", "5", 2, whole=True)] = 5
+    distance: Positive = 0.1
+    latest: Count | None = None
+    kind: str = "weights"
+    scope: str = "global"
     searches = True
 
-    def __init__(
-        self,
-        epoch: int,
-        window: int = 5,
-        distance: float = 0.1,
-        latest: int | None = None,
-        kind: str = "weights",
-        scope: str = "global",
-    ) -> None:
-        for name, value, least in (("epoch", epoch, 1), ("window", window, 2), ("latest", latest, 1)):
-            if value is None and name == "latest":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                rule, legal = f"a whole number, at least {least}", f"EarlyBird({name}={least})"
-                raise InvalidRequest(f"EarlyBird({name}={value})", rule=rule, legal=legal)
-        if not isinstance(distance, int | float) or isinstance(distance, bool) or not 0 < distance <= 1:
-            raise InvalidRequest(
-                f"EarlyBird(distance={distance})", rule="above 0 and at most 1", legal="EarlyBird(distance=0.1)"
-            )
-        if kind not in KINDS:
-            raise UnknownName("kind", kind, KINDS)
-        check_scope(scope)
-        self.epoch, self.window, self.kind, self.scope = epoch, window, kind, scope
-        self.distance, self.latest = distance, latest
-        self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=window - 1)  # packed masks, eight entries per byte
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.kind not in KINDS:
+            raise UnknownName("kind", self.kind, KINDS)
+        check_scope(self.scope)
+        self.before: deque[dict[Key, torch.Tensor]] = deque(maxlen=self.window - 1)
         self.distances: list[float] = []
         self.epochs = 0
 
@@ -81,11 +73,11 @@ class EarlyBird(MaskMethod):
         Raises InvalidRequest on every stage if there is no weight to rank, or if a weight would keep no entry or a
         batch norm no channel.
         """
-        pairs = dict(_pairs(view)) if self.kind == "channels" else {}
-        seen = replace(view, keys=tuple(pairs)) if self.kind == "channels" else view
+        seen, pairs = view, dict[Key, tuple[Key, Key]]()
         if self.kind == "channels":
-            check_some(seen, "batch norms that directly follow a convolution", legal='EarlyBird(kind="weights")')
-        check_some(seen)
+            pairs = dict(_pairs(view))
+            seen = replace(view, keys=tuple(pairs))
+        check_some(seen, self.kind)
         if not self.epochs:
             self.distances = []
         newest = ranked(seen, self.scope)
@@ -105,9 +97,7 @@ class EarlyBird(MaskMethod):
         return _of_channels(newest, pairs, view) if self.kind == "channels" else newest
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """State of a search for another process: masks of this stage, distances, epochs, and the settings that decide
-        them.
-        """
+        """State of a search for another process: masks of this stage, distances and epochs."""
         masks = {
             f"{age}/{key[0]}/{key[1]}": mask
             for age, age_masks in enumerate(self.before)
@@ -117,33 +107,10 @@ class EarlyBird(MaskMethod):
             **masks,
             "epochs": torch.tensor([self.epochs, len(self.before)]),
             "distances": torch.tensor(self.distances, dtype=torch.float64),
-            "settings": torch.tensor(_numbers(self)),
         }
 
-    def check(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Raise InvalidRequest for malformed state and for a search with other settings. Changes nothing.
-
-        Only `distance` and `latest`, which end the search, may differ.
-        """
-        if missing := [name for name in _STATE_KEYS if name not in state]:
-            raise InvalidRequest(f"the state of a search without {missing[0]}", rule="the keys of EarlyBird.state_dict")
-        numbers = state["settings"].tolist()
-        if len(numbers) != len(layer_numbers := _numbers(self)):
-            raise InvalidRequest(
-                f"the state of a search with {len(numbers)} settings", rule=f"{len(layer_numbers)} settings"
-            )
-        settings = ("epoch", None), ("window", None), ("kind", KINDS), ("scope", SCOPES)
-        for (name, names), then, now in zip(settings, numbers, layer_numbers, strict=True):
-            if then != now:
-                first, second = (names[code] if names and code in range(len(names)) else code for code in (then, now))
-                what = f"a search with EarlyBird({name}={first}), this engine's is {second}"
-                raise InvalidRequest(
-                    what, rule="a resumed search has the settings of its start", legal=f"EarlyBird({name}={first})"
-                )
-
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from the saved state. Raises InvalidRequest as `check` does, before it changes anything."""
-        self.check(state)
+        """Continue from the saved state of a search with the same settings."""
         self.epochs, count = map(int, state["epochs"])
         self.distances = state["distances"].tolist()
         self.before.clear()
@@ -152,11 +119,6 @@ class EarlyBird(MaskMethod):
             if name not in _STATE_KEYS:
                 age, number, weight = name.split("/", 2)
                 self.before[int(age)][int(number), weight] = mask.cpu()
-
-
-def _numbers(method: EarlyBird) -> list[int]:
-    """The settings that decide the masks and when they are drawn."""
-    return [method.epoch, method.window, KINDS.index(method.kind), SCOPES.index(method.scope)]
 
 
 def packed(index: torch.Tensor, entries: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ sparsity of the mask from the whole file, so all stages decide alike.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import MaskMethod
-from suite.pruning.mask import Indices, Key, View, check_model, density, load
+from suite.pruning.mask import Indices, Key, View, density, describe_weight, load
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,19 @@ class Saved(MaskMethod):
     def draw(self, view: View) -> Indices:
         """The mask of this stage. Raises InvalidRequest for a file without a mask and for another model or sparsity."""
         indices, entries = load(Path(self.path))
-        numbers = {number for number, _ in view.layers}
-        own_indices = {key: index for key, index in indices.items() if key[0] in numbers}
-        last = max(numbers, default=-1)
-        if view.stage == view.stages - 1 and any(number > last for number, _ in indices):
-            most = max(number for number, _ in indices)
-            what = f"{self.path} prunes layer {most}, and the last layer is {last}"
-            raise InvalidRequest(what, rule="a mask of this model")
+        numbers = [number for number, _ in view.layers]
+        beyond = max(numbers, default=-1) + 1 if view.stage == view.stages - 1 else sys.maxsize
+        own = {key for key in indices if key[0] in numbers or key[0] >= beyond}
         scales = channels(indices)
-        expected = set(own_indices) if scales else set(own_indices) | set(view.keys)
-        parameter_names = {(number, name) for number, layer in view.layers for name, _ in layer.named_parameters()}
-        for number, name in sorted(expected - parameter_names):
-            raise InvalidRequest(
-                f"{self.path} prunes {name} of layer {number}, which has no such weight", rule="a mask of this model"
-            )
-        check_model(self.path, entries, {key: view.weight(key).numel() for key in sorted(expected)})
+        expected = sorted(own if scales else own.union(view.keys))
+        sizes = {(n, name): weight.numel() for n, layer in view.layers for name, weight in layer.named_parameters()}
+        for key in expected:
+            if entries.get(key) != sizes.get(key):
+                saved, ours = (f"{of[key]} entries" if key in of else "none" for of in (entries, sizes))
+                what = f"{self.path} has {saved} of {describe_weight(key)}, and this model has {ours}"
+                raise InvalidRequest(what, rule="a mask of this model")
         check_share(self.path, {key: indices[key] for key in scales} or indices, entries, view.sparsity)
-        return {key: own_indices[key].to(view.weight(key).device) for key in sorted(expected)}
+        return {key: indices[key].to(view.weight(key).device) for key in expected}
 
 
 def channels(indices: Mapping[Key, torch.Tensor]) -> list[Key]:

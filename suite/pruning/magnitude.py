@@ -14,7 +14,6 @@ import torch
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.protocols import MaskMethod
 from suite.pruning.mask import Indices, Key, View, check_entries, describe_weight, kept_count, on_all
-from suite.pruning.validation import check_sparsity
 
 SCOPES = ("global", "layer")
 
@@ -64,10 +63,7 @@ def ranked(view: View, scope: str) -> Indices:
     if scope == "layer":
         return on_all(view, lambda: _each(view))
     entries = int(view.total(on_all(view, lambda: _entries(view))))
-    keep = round((1 - check_sparsity(view.sparsity)) * entries)
-    if entries and not keep:
-        raise InvalidRequest(f"{entries} entries at sparsity {view.sparsity}", rule="at least one entry is kept")
-    return largest(view, keep)
+    return largest(view, round((1 - view.sparsity) * entries))
 
 
 def _each(view: View) -> Indices:

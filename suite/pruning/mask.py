@@ -26,7 +26,8 @@ from torch.nn.modules.conv import _ConvNd
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.units import most_sparse
-from suite.pruning.validation import LARGEST, REACHED, check_pruned_scope, check_sparsity
+from suite.core.values import format_value
+from suite.pruning.validation import LARGEST, REACHED, check_pruned_scope
 
 Key = tuple[int, str]  # (number of the layer in the whole model, name of the weight in the layer)
 Indices = dict[Key, torch.Tensor]  # int32, in rising order, at least one per weight
@@ -35,6 +36,10 @@ _MATRICES = (
     (nn.Linear | _ConvNd, ("weight",)),
     (nn.MultiheadAttention, ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")),
 )
+_PRUNED = {
+    "weights": "a model with weights that may be pruned",
+    "channels": "a model with batch norms that directly follow a convolution",
+}
 _SIZES = "entries"  # in a file: number of entries of each weight, which identifies the mask of another model
 
 
@@ -62,10 +67,10 @@ class View:
     stages: int = 1
 
 
-def check_some(view: View, what: str = "weights that may be pruned", *, legal: str = "pruning=None") -> None:
-    """Raise InvalidRequest on every stage if no stage has a prunable weight. Collective over the stages."""
+def check_some(view: View, kind: str = "weights") -> None:
+    """Raise InvalidRequest on every stage if no stage has weights (or channels) to prune. Every stage calls it."""
     if not view.total(len(view.keys)):
-        raise InvalidRequest("no stage has a weight to prune", rule=f"a model with {what}", legal=legal)
+        raise InvalidRequest(f"no stage has {kind} to prune", rule=_PRUNED[kind], legal="pruning=None")
 
 
 def on_all(view: View, work: Callable[[], Found]) -> Found:
@@ -89,7 +94,7 @@ def kept_count(key: Key, entries: int, sparsity: float) -> int:
     Raises InvalidRequest if no entry would be kept, or if the weight is too large for int32 indices.
     """
     check_entries(key, entries)
-    entries_kept = round((1 - check_sparsity(sparsity)) * entries)
+    entries_kept = round((1 - sparsity) * entries)
     if not entries_kept:
         legal = f"sparsity={most_sparse(entries)}"
         raise InvalidRequest(
@@ -108,19 +113,10 @@ def check_entries(key: Key, entries: int) -> None:
 def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     """Raise InvalidRequest unless `index` is the index of a mask for a weight with this number of entries."""
     check_entries(key, entries)
-    name, flat = describe_weight(key), "a one-dimensional int32 tensor"
-    if not isinstance(index, torch.Tensor):
-        raise InvalidRequest(f"{name}: the index is a {type(index).__name__}", rule=flat)
-    if index.dtype != torch.int32 or index.dim() != 1:
-        raise InvalidRequest(f"{name}: the index has {index.dim()} dimensions of {index.dtype}", rule=flat)
-    if not index.numel():
-        raise InvalidRequest(f"{name} without kept entries", rule="at least one entry is kept", legal="[0]")
-    if not bool((index[1:] > index[:-1]).all()):
-        raise InvalidRequest(f"{name}: the index is not sorted", rule="each entry once, in rising order")
-    for place in (int(index[0]), int(index[-1])):
-        if not 0 <= place < entries:
-            legal = str(entries - 1)
-            raise InvalidRequest(f"{name}: index {place} of {entries} entries", rule=f"from 0 to {legal}", legal=legal)
+    flat = isinstance(index, torch.Tensor) and index.dtype == torch.int32 and index.dim() == 1 and index.numel() > 0
+    if not flat or not bool((index[1:] > index[:-1]).all()) or index[0] < 0 or index[-1] >= entries:
+        rule = f"a flat int32 tensor of at least one place from 0 to {entries - 1}, in rising order"
+        raise InvalidRequest(f"{describe_weight(key)} with the index {format_value(index)}", rule=rule)
 
 
 def describe_weight(key: Key) -> str:
@@ -164,32 +160,17 @@ def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
     """The mask in a file, and the number of entries of each weight. Raises InvalidRequest for a file without a mask."""
-    written = "a file that suite.pruning.mask.save wrote"
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             sizes = json.loads((file.metadata() or {})[_SIZES])
-            indices = {_key(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             entries = {_key(name): int(size) for name, size in sizes.items()}
+            indices = {_key(name): file.get_tensor(name) for name in sizes}
     except Exception as error:
-        raise InvalidRequest(f"{path} holds no mask ({error})", rule=written) from error
-    if not indices:
-        raise InvalidRequest(f"{path} holds no mask (no index)", rule=written)
-    if apart := sorted(indices.keys() ^ entries.keys()):
-        what = "an index without the size" if apart[0] in indices else "a size without an index"
-        raise InvalidRequest(f"{path} holds no mask ({what} of {describe_weight(apart[0])})", rule=written)
+        rule = "a file that suite.pruning.mask.save wrote"
+        raise InvalidRequest(f"{path} holds no mask ({error})", rule=rule) from error
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries
-
-
-def check_model(source: str, entries: Mapping[Key, int], model_entries: Mapping[Key, int]) -> None:
-    """Raise InvalidRequest unless a mask with these `entries` belongs to the model with `model_entries`."""
-    for key, size in model_entries.items():
-        if key not in entries:
-            raise InvalidRequest(f"{source} has no index of {describe_weight(key)}", rule="a mask of this model")
-        if entries[key] != size:
-            what = f"{source}: {describe_weight(key)} has {entries[key]} entries, in this model it has {size}"
-            raise InvalidRequest(what, rule="a mask of this model")
 
 
 def _name(key: Key) -> str:

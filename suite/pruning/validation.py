@@ -12,12 +12,11 @@ LARGEST = 2**31  # a pruned weight has fewer entries, because its indices are in
 REACHED = "fewer than 2^31 entries, the range of a 32-bit index (SAMO III-B)"
 
 
-def check_sparsity(sparsity: float) -> float:
+def check_sparsity(sparsity: float) -> None:
     """Raise InvalidRequest unless the sparsity is at least 0 and below 1."""
     number = isinstance(sparsity, int | float) and not isinstance(sparsity, bool)
     if not number or not 0 <= sparsity < 1:
         raise InvalidRequest(f"sparsity={sparsity}", rule="at least 0 and below 1", legal="sparsity=0.9")
-    return float(sparsity)
 
 
 def check_pruned_scope(scope: str) -> None:

@@ -145,13 +145,13 @@ class _Checkpoint:
             run_fingerprint.check_equal(path.name, {f"layer {number}": saved}, {f"layer {number}": current})
         self.weights = state_dicts.pairs_of(state, weights)
         self.kept = self._kept_indices()
-        search = self._search()
         self.notes: list[str] = []
-        if search and not same_grid:
+        if body.search and not same_grid:
             self.notes.append("the search for a mask starts anew: its masks are those of another grid")
             self.rank_state = {key: tensor for key, tensor in self.rank_state.items() if key.startswith(RANDOM)}
-        elif search and state.pruning is not None:
-            state.pruning.check_search_state(search)
+        elif body.search and state.pruning is not None:
+            search = {"pruning": run_fingerprint.search_of(state)}
+            run_fingerprint.check_equal(path.name, {"pruning": body.search}, search)
         if body.replicas != grid.data and any(kind == BUFFER for _, kind, _ in self.tensors):
             self.notes.append(
                 f"buffers (running statistics) of all {grid.data} replicas: those of replica 0 of {body.replicas}"
@@ -169,9 +169,6 @@ class _Checkpoint:
                 self.tensors |= _by_key(tensors)
             self.descriptions |= json.loads(metadata["layers"])
         return weights
-
-    def _search(self) -> Tensors:
-        return {key.removeprefix(SEARCH): mask for key, mask in self.rank_state.items() if key.startswith(SEARCH)}
 
     def _check_run(self) -> None:
         """Raises InvalidRequest for a checkpoint of another run."""
@@ -208,8 +205,9 @@ class _Checkpoint:
         if body.pruned is not None and state.pruned_after is None:
             reallocate(state, self.kept)
         state.pruned_after = body.pruned
-        if (search := self._search()) and state.pruning is not None:
-            state.pruning.restore_search(search)
+        search = {key.removeprefix(SEARCH): mask for key, mask in self.rank_state.items() if key.startswith(SEARCH)}
+        if search and state.pruning is not None:
+            state.pruning.method.load_state_dict(search)
         state_dicts.copy_pairs(state, self.weights)
         if isinstance(optimizer, TorchOptimizer):
             optimizer.load_state_dict(body.optimizer)

@@ -44,6 +44,15 @@ def fingerprint_of(state: TrainState) -> Mapping[str, Json]:
     return fingerprint
 
 
+def search_of(state: TrainState) -> Mapping[str, Json]:
+    """Settings of a search for a mask that goes on, as plain data; empty without a search."""
+    pruning = state.pruning
+    if pruning is None or state.pruned_after is not None or not pruning.method.searches:
+        return {}
+    method = to_plain_data(pruning.method if is_dataclass(pruning.method) else type(pruning.method))
+    return {"method": method, "sparsity": pruning.sparsity, "scope": pruning.scope}
+
+
 def check_equal(name: str, saved: Mapping[str, Json], current: Mapping[str, Json]) -> None:
     """Raises InvalidRequest for the first setting in which checkpoint `name` differs from the current run."""
     saved_values, current_values = dict(leaves(saved)), dict(leaves(current))

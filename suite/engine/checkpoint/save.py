@@ -35,11 +35,11 @@ from suite.core.values import Json
 from suite.engine.checkpoint import files
 from suite.engine.checkpoint.files import Tensors
 from suite.engine.checkpoint.model_files import write_index, write_shard
-from suite.engine.checkpoint.run_fingerprint import fingerprint_of
+from suite.engine.checkpoint.run_fingerprint import fingerprint_of, search_of
 from suite.engine.torch_api.torch_optimizer import OptimizerSettings, TorchOptimizer
 from suite.engine.train_state import TrainState
 
-FORMAT = 3
+FORMAT = 4
 STATE = "state.json"
 SEARCH = "search/"  # prefix of the state of a search for a mask
 RANDOM = "random/"  # prefix of the states of random generators
@@ -53,6 +53,7 @@ class RunState:
 
     Attributes:
         run: Fingerprint of the run.
+        search: Settings of a search for a mask; empty without one.
         ranks: Pipeline rank of each layer.
         steps: Updates without those that overflowed.
         pruned: Updates before the pruning.
@@ -60,6 +61,7 @@ class RunState:
     """
 
     run: Mapping[str, Json]
+    search: Mapping[str, Json]
     ranks: list[int]
     inter: int
     replicas: int
@@ -154,7 +156,7 @@ def _training_tensors(state: TrainState) -> Tensors:
     states, rule = state.model_states, state.update.rule
     tensors: Tensors = {f"{RANDOM}{name}": kept for name, kept in accelerator.random_states().items()}
     if state.pruned_after is None and state.pruning is not None:
-        tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.search_state().items()}
+        tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.method.state_dict().items()}
     for number, layer in state.numbered_layers():
         tensors |= {f"{number}/{BUFFER}/{name}": buffer for name, buffer in layer.named_buffers()}
         for name, parameter in layer.named_parameters():
@@ -170,6 +172,7 @@ def _run_state(state: TrainState) -> RunState:
     settings, optimizer = state.settings, state.update.rule
     return RunState(
         run=fingerprint_of(state),
+        search=search_of(state),
         ranks=[settings.place.rank_of(stage) for stage, layers in enumerate(settings.split) for _ in layers],
         inter=settings.grid.inter,
         replicas=settings.grid.data,
