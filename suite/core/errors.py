@@ -100,6 +100,19 @@ def _setting_of(text: str) -> tuple[str, str | None]:
     return (setting["key"], setting["value"].rstrip(",")) if setting else ("", None)
 
 
+Broken = tuple[object, str, str]  # true if a rule is broken, what breaks it, and the rule
+
+
+def refuse(rules: Iterable[Broken]) -> None:
+    """Raise InvalidRequest for the first broken rule of a list or a generator; later ones are not evaluated.
+
+    refuse([(samples % 2, f"a batch of {samples} samples", "an even number")])
+    """
+    for broken, what, rule in rules:
+        if broken:
+            raise InvalidRequest(what, rule=rule)
+
+
 class UnknownName(InvalidRequest):
     """Name that is not one of `known`; the message suggests the nearest.
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import refuse
 
 
 @lru_cache(maxsize=4)
@@ -23,9 +23,7 @@ def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
     An epoch contains each sample once, in an order drawn from (seed, epoch). A batch continues where the one before it
     ended.
     """
-    if seed < 0 or number < 0 or size < 1:
-        raise InvalidRequest(
-            f"seed={seed}, batch {number} of {size}", rule="not negative, and at least 1", legal="0, 1"
-        )
+    odd = min(seed, number, size - 1) < 0
+    refuse([(odd, f"seed={seed}, batch {number} of {size}", "not negative, and at least 1")])
     at = range(number * size, (number + 1) * size)
     return [int(order(count, seed, place // count)[place % count]) for place in at]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, refuse
 
 PIECE = 1 << 22  # bytes hashed per read
 
@@ -38,17 +38,15 @@ def located(name: str, folder: str | os.PathLike[str] | None, wanted: Sequence[s
     """
     groups = [(names,) if isinstance(names, str) else tuple(names) for names in wanted]
     expected = ", ".join(" or ".join(names) for names in groups)
-    legal = f"the folder that holds {groups[0][0]}"
-    if folder is None or not Path(folder).is_dir():
-        raise InvalidRequest(f"{name}: there is no folder {str(folder)!r}", rule=f"it holds {expected}", legal=legal)
-    root, paths = Path(folder), []
+    missing = folder is None or not Path(folder).is_dir()
+    refuse([(missing, f"{name}: there is no folder {str(folder)!r}", f"a folder that holds {expected}")])
+    root, paths = Path(str(folder)), []
     for names in groups:
         here = [path for path in map(root.joinpath, names) if path.is_dir() or (path.is_file() and path.stat().st_size)]
-        if not here:
-            inside = sorted(path.name for path in (root / names[0]).parent.glob("*"))
-            listing = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
-            what = f"{name}: {root} has no {names[0]}, or an empty one; its folder holds {listing or 'nothing'}"
-            raise InvalidRequest(what, rule=f"it holds {expected}", legal=legal)
+        inside = sorted(path.name for path in (root / names[0]).parent.glob("*"))
+        listing = ", ".join(inside[:8]) + (", ..." if len(inside) > 8 else "")
+        what = f"{name}: {root} has no {names[0]}, or an empty one; its folder holds {listing or 'nothing'}"
+        refuse([(not here, what, f"it holds {expected}")])
         paths.append(here[0])
     return paths
 
@@ -64,10 +62,13 @@ def text_of(path: Path) -> str:
 def existing(name: str, file: str | os.PathLike[str]) -> Path:
     """Path of a file that exists and is not empty."""
     path = Path(file)
-    if not path.is_file():
-        raise InvalidRequest(f"{name}: there is no file {str(file)!r}", rule="a file to read", legal="its path")
-    if not path.stat().st_size:
-        raise InvalidRequest(f"{name}: {path} is empty", rule="a file of a graph", legal="one of some bytes")
+    found = path.is_file()
+    refuse(
+        [
+            (not found, f"{name}: there is no file {str(file)!r}", "a file to read"),
+            (found and not path.stat().st_size, f"{name}: {path} is empty", "a file of some bytes"),
+        ]
+    )
     return path
 
 
@@ -96,9 +97,8 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
         raise InvalidRequest(f"{path}: {error}", rule=f"rows of {np.dtype(kind).name} numbers", legal="0,1") from error
     if not rows.size:
         rows = rows.reshape(0, columns or 0)
-    if columns is not None and rows.shape[1] != columns:
-        what = f"{path}: {rows.shape[1]} columns in {rows.shape[0]} rows"
-        raise InvalidRequest(what, rule=f"{columns} of them", legal=",".join("01234"[:columns]))
+    what = f"{path}: {rows.shape[1]} columns in {rows.shape[0]} rows"
+    refuse([(columns not in (None, rows.shape[1]), what, f"{columns} of them")])
     return rows
 
 
@@ -109,48 +109,38 @@ def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InvalidRequest(f"{path}: a single array", rule="an archive of arrays", legal=", ".join(wanted))
-            lacking = [name for name in wanted if name not in file.files]
-            if lacking:
-                what = f"{path}: it holds {', '.join(file.files) or 'nothing'}, and no {lacking[0]}"
-                raise InvalidRequest(what, rule=f"it holds {', '.join(wanted)}", legal=lacking[0])
             arrays = {name: file[name] for name in wanted}
-    except DAMAGED as error:
-        raise InvalidRequest(f"{path}: {error}", rule="a numpy archive of plain arrays", legal="numpy.savez") from error
+    except (*DAMAGED, KeyError, IndexError) as error:  # the last two of a file that lacks an array
+        raise InvalidRequest(f"{path}: {error}", rule=f"an archive of the arrays {', '.join(wanted)}") from error
     for name, (kinds, dimensions) in wanted.items():
         array = arrays[name]
-        if array.dtype.kind not in kinds or array.ndim not in dimensions:
-            rule = f"{KINDS[kinds]} in {' or '.join(map(str, dimensions))} dimensions"
-            raise InvalidRequest(f"{path}: {name} is {array.dtype} of shape {array.shape}", rule=rule)
+        wrong = array.dtype.kind not in kinds or array.ndim not in dimensions
+        rule = f"{KINDS[kinds]} in {' or '.join(map(str, dimensions))} dimensions"
+        refuse([(wrong, f"{path}: {name} is {array.dtype} of shape {array.shape}", rule)])
     return arrays
 
 
 def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np.int64], int]:
     """Labels and number of classes, from one number per vertex; NaN and negative numbers mean no label."""
+    shaped = raw.shape in ((vertices,), (vertices, 1)) and raw.dtype.kind in "biuf"
+    refuse([(not shaped, f"{path}: labels are {raw.dtype} of shape {raw.shape}", f"numbers, ({vertices}, 1)")])
     flat = raw.reshape(-1)
-    if raw.shape not in ((vertices,), (vertices, 1)):
-        raise InvalidRequest(
-            f"{path}: labels of shape {raw.shape}", rule=f"one per vertex, ({vertices}, 1)", legal="one task"
-        )
-    if raw.dtype.kind not in "biuf":
-        raise InvalidRequest(f"{path}: labels are {raw.dtype}", rule="numbers", legal="int64")
     finite = np.isfinite(flat) & (flat >= 0)
-    odd = np.flatnonzero(finite & (flat != np.floor(np.where(finite, flat, 0))))
-    if len(odd):
-        raise InvalidRequest(f"{path}: label {flat[odd[0]]} of vertex {odd[0]}", rule="whole numbers", legal="0")
+    odd = flat[finite & (flat != np.floor(np.where(finite, flat, 0)))]
+    refuse(
+        [
+            (len(odd), f"{path}: label {odd[:1]}", "whole numbers"),
+            (not finite.any(), f"{path}: no vertex of {vertices} has a label", "at least one"),
+        ]
+    )
     labels = np.where(finite, np.where(finite, flat, 0), -1).astype(np.int64)
-    if not finite.any():
-        raise InvalidRequest(f"{path}: no vertex of {vertices} has a label", rule="at least one", legal="0")
     return labels, int(labels.max()) + 1
 
 
 def mask_of(path: Path, ids: NDArray[Any], vertices: int) -> NDArray[np.bool_]:
     """[n] bool from vertex numbers. Raises InvalidRequest for a number out of range."""
-    bad = np.flatnonzero((ids < 0) | (ids >= vertices))
-    if len(bad):
-        what = f"{path}: vertex {ids[bad[0]]} in row {bad[0]} of a graph of {vertices}"
-        raise InvalidRequest(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
+    bad = ids[(ids < 0) | (ids >= vertices)]
+    refuse([(len(bad), f"{path}: vertex {bad[:1]} of a graph of {vertices}", f"vertices are 0 to {vertices - 1}")])
     mask = np.zeros(vertices, np.bool_)
     mask[ids] = True
     return mask

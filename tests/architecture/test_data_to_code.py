@@ -40,7 +40,6 @@ REASONS = {
     ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
     ("suite/papers/common/mutations.py", "a module by its name"): "modules of the suite that a committed file names",
     ("suite/papers/common/mutations.py", "evaluated text"): "source of the suite, changed as a committed file says",
-    ("suite/data/graphs/safe_pickle.py", "a pickle"): "reads numbers from published pickles without executing code",
     ("suite/papers/common/claims.py", "yaml.load"): "libyaml's safe loader, ten times as fast",
     ("suite/runner/slurm.py", "a pickle"): "a job reads a function's name and its arguments in the folder of its sweep",
     ("suite/comm/p2p/mpi.py", "a pickled message"): "host names and a port, exchanged by ranks before training",

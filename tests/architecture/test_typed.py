@@ -14,7 +14,6 @@ BORDERS = {  # modules that read data of unknown shape and validate it: rows of 
         "suite/engine/torch_api/torch_optimizer.py",
         "suite/engine/torch_api/optimizer_states.py",
     ),
-    "suite/data/graphs/safe_pickle.py",
 }
 MOST_PROBES = 10  # calls of getattr with a literal name in suite and baselines together
 NAMES = r"(?:dict|Dict|Mapping|MutableMapping|OrderedDict|defaultdict|DefaultDict)"

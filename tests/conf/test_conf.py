@@ -51,7 +51,7 @@ WANTED = {  # further overrides of a choice, next to the folders of corpora
     "pruning=saved": "memory=samo pruning.ticket.path=SOMEWHERE",
     **{f"graph={name}": "graph.source.file=SOMEWHERE" for name in ("edge_list", "matrix_market", "npz")},
     **{f"graph=ogbn_{name}": "graph.source.folder=SOMEWHERE" for name in ("arxiv", "papers100m", "products")},
-    **{f"graph={name}": "graph.source.folder=SOMEWHERE" for name in ("cora", "reddit")},
+    "graph=reddit": "graph.source.folder=SOMEWHERE",
     "partitioner=external": "partitioner.file=SOMEWHERE",
     **{f"model={name}": "data=digits" for name in OF_IMAGES},
     **{f"model={name}": "executor=simulated" for name in SIMULATED_ONLY},

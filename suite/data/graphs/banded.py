@@ -5,11 +5,12 @@ Every partitioner finds the blocks of such a graph, while a random order makes e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken, refuse
 from suite.data.graphs.stable_rng import Draws, Ints, blocks, distinct
 from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
@@ -34,11 +35,11 @@ class ProteinLike(SyntheticGraph):
     largest: float = 20.0
     bridges: float = 2.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.smallest <= self.largest or self.bridges < 0:
-            what = f"protein_like: smallest={self.smallest}, largest={self.largest}, bridges={self.bridges}"
-            raise InvalidRequest(what, rule="1 <= smallest <= largest, 0 <= bridges", legal="2.5, 20, 2")
+    def _rules(self) -> Iterator[Broken]:
+        yield from super()._rules()
+        legal = 1 <= self.smallest <= self.largest and self.bridges >= 0
+        what = f"smallest={self.smallest}, largest={self.largest}, bridges={self.bridges}"
+        yield not legal, what, "1 <= smallest <= largest, 0 <= bridges"
 
     def _edges(self, seed: int) -> tuple[Ints, Ints]:
         n, stream = self.vertices, Draws(seed, "edges")
@@ -58,9 +59,8 @@ class ProteinLike(SyntheticGraph):
             distance += 1
             first = places[: n - distance]
             first = first[sources[: n - distance] == sources[distance:]]
-            if not len(first):
-                what = f"{self.name}: blocks of at most {np.diff(starts).max()} vertices lack {missing} edges"
-                raise InvalidRequest(what, rule=f"room for degree={self.degree}", legal="a larger `smallest`")
+            what = f"{self.name}: blocks of at most {np.diff(starts).max()} vertices lack {missing} edges"
+            refuse([(not len(first), what, f"room for degree={self.degree}, by a larger `smallest`")])
             if len(first) > missing:  # of the last distance, some by chance
                 first = first[stream.order(len(first))[:missing]]
             ends.append((first, first + distance))

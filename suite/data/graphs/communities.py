@@ -7,12 +7,13 @@ edges than others. This structure makes a partition good in total and bad for on
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken
 from suite.data.graphs.stable_rng import Draws, Floats, Ints, blocks, distinct
 from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
@@ -54,23 +55,24 @@ class Communities(SyntheticGraph):
     regions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "mixing", tuple(self.mixing))
         object.__setattr__(self, "regions", tuple(self.regions))
-        if len(self.mixing) != len(self.regions) or min((0.0, *self.mixing)) < 0 or min((1, *self.regions)) < 1:
-            what = f"{self.name}: mixing={self.mixing}, regions={self.regions}"
-            raise InvalidRequest(what, rule="as many, not negative and at least 1", legal="mixing=[0.5], regions=[16]")
-        if not (0 <= self.far < 1 and 0 <= self.hub <= 1 and 0 < self.nearest < 0.5 and self.bundle >= 1):
-            what = f"{self.name}: far={self.far}, hub={self.hub}, nearest={self.nearest}, bundle={self.bundle}"
-            raise InvalidRequest(
-                what, rule="shares, nearest under one half, bundle at least 1", legal="far=0.05, hub=0.75"
-            )
-        if not (self.tail > 1 and self.reach > 0 and 0 < self.smallest <= self.largest and 0 <= self.span <= 1):
-            numbers = (self.tail, self.reach, self.smallest, self.largest, self.span)
-            what = "{}: tail={}, reach={}, smallest={}, largest={}, span={}".format(self.name, *numbers)
-            raise InvalidRequest(
-                what, rule="tail above 1, the others above 0", legal="tail=2.5, reach=0.4, smallest=1.5"
-            )
+        super().__post_init__()
+
+    def _rules(self) -> Iterator[Broken]:
+        yield from super()._rules()
+        legal = len(self.mixing) == len(self.regions) and min((0.0, *self.mixing)) >= 0 and min((1, *self.regions)) >= 1
+        yield not legal, f"mixing={self.mixing}, regions={self.regions}", "as many, not negative and at least 1"
+        legal = 0 <= self.far < 1 and 0 <= self.hub <= 1 and 0 < self.nearest < 0.5 and self.bundle >= 1
+        what = f"far={self.far}, hub={self.hub}, nearest={self.nearest}, bundle={self.bundle}"
+        yield not legal, what, "shares, nearest under one half, bundle at least 1"
+        legal = self.tail > 1 and self.reach > 0 and 0 < self.smallest <= self.largest and 0 <= self.span <= 1
+        numbers = (self.tail, self.reach, self.smallest, self.largest, self.span)
+        yield (
+            not legal,
+            "tail={}, reach={}, smallest={}, largest={}, span={}".format(*numbers),
+            ("tail above 1, the others above 0, smallest at most largest, span at most 1"),
+        )
 
     def _edges(self, seed: int) -> tuple[Ints, Ints]:
         n, shape, stream = self.vertices, Draws(seed, "shape"), Draws(seed, "edges")

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import io, sparse
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken, InvalidRequest, refuse
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, draw_attributes
-from suite.data.reading import DAMAGED, PIECE, REAL, WHOLE, archive, existing, file_provenance, table
+from suite.data.reading import DAMAGED, PIECE, existing, file_provenance, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
@@ -51,11 +51,13 @@ class FromFile:
     validation: float = VALIDATION
 
     def __post_init__(self) -> None:
+        refuse(self._rules())
+
+    def _rules(self) -> Iterator[Broken]:
         for field, value in (("features", self.features), ("classes", self.classes)):
-            _whole(field, value, range(LARGEST))
+            yield _whole(field, value, range(LARGEST))
         for field, share in (("train", self.train), ("validation", self.validation)):
-            if isinstance(share, bool) or not isinstance(share, int | float):
-                raise InvalidRequest(f"{field}={share!r}", rule="a share of the vertices", legal=f"{field}=0.2")
+            yield isinstance(share, bool) or not isinstance(share, int | float), f"{field}={share!r}", "a share"
 
     @property
     def name(self) -> str:
@@ -65,8 +67,11 @@ class FromFile:
     def load(self, seed: int) -> Graph:
         """The graph, with features and labels of `seed`."""
         path = existing(self.name, self.file)
-        u, v, weights, n = self._read(path)
-        _bounded(path, n)
+        try:
+            u, v, weights, n = self._read(path)
+        except (*DAMAGED, KeyError, AttributeError) as error:  # the last two of an archive of other arrays
+            raise InvalidRequest(f"{path}: {error}", rule=f"a file for {type(self).__name__}") from error
+        refuse([_bounded(path, n)])
         counts = {"features": self.features, "classes": self.classes}
         attributes = draw_attributes(n, **counts, train=self.train, validation=self.validation, seed=seed)
         edge_weights, merge = (weights, False) if self.weighted else (None, True)
@@ -87,50 +92,41 @@ class MatrixMarket(FromFile):
     """
 
     def _read(self, path: Path) -> Edges:
-        try:
-            ended = _ended(path)
-            rows, columns, _entries, form, kind, _symmetry = io.mminfo(path)
-            if form != "coordinate" or kind not in ("real", "integer", "unsigned-integer", "pattern"):
-                raise InvalidRequest(
-                    f"{path}: {form} of {kind}", rule="coordinates of numbers", legal="coordinate real"
-                )
-            _bounded(path, max(rows, columns))
-            matrix = sparse.coo_array(io.mmread(ended)) if rows == columns else None
-        except DAMAGED as error:
-            raise InvalidRequest(
-                f"{path}: {error}", rule="the Matrix Market format", legal="%%MatrixMarket ..."
-            ) from error
-        if matrix is None:
-            raise InvalidRequest(f"{path}: {rows} x {columns}", rule="a square matrix", legal=f"{rows} x {rows}")
-        weights = None if kind == "pattern" else matrix.data
-        return matrix.coords[0], matrix.coords[1], weights, rows
+        ended = _ended(path)
+        rows, columns, _entries, form, kind, _symmetry = io.mminfo(path)
+        numbers = form == "coordinate" and kind in ("real", "integer", "unsigned-integer", "pattern")
+        refuse(
+            [
+                (not numbers, f"{path}: {form} of {kind}", "coordinates of numbers"),
+                (rows != columns, f"{path}: {rows} x {columns}", "a square matrix"),
+                _bounded(path, rows),
+            ]
+        )
+        matrix = sparse.coo_array(io.mmread(ended))
+        return matrix.coords[0], matrix.coords[1], None if kind == "pattern" else matrix.data, rows
 
 
 class Npz(FromFile):
     """A matrix as scipy.sparse.save_npz writes it, in csr, csc or coo form."""
 
     def _read(self, path: Path) -> Edges:
-        said = archive(path, {"format": ("SU", (0,))})["format"].item()
-        form = said.decode("ascii", "replace") if isinstance(said, bytes) else said
-        if form not in ("csr", "csc", "coo"):
-            raise InvalidRequest(f"{path}: a matrix in {form} form", rule="csr, csc or coo", legal="csr")
-        ends = ("row", "col") if form == "coo" else ("indices", "indptr")
-        arrays = archive(path, {"shape": WHOLE, "data": REAL, ends[0]: WHOLE, ends[1]: WHOLE})
-        shape = tuple(arrays["shape"].tolist())
-        if len(shape) != 2 or shape[0] != shape[1]:
-            raise InvalidRequest(f"{path}: a matrix of {shape}", rule="square", legal="one row per vertex")
-        _bounded(path, shape[0])
-        data, first, second = arrays["data"], arrays[ends[0]], arrays[ends[1]]
-        try:
-            if form == "coo":
-                matrix = sparse.coo_array((data, (first, second)), shape=shape)
-            else:
-                kind = sparse.csr_array if form == "csr" else sparse.csc_array
-                packed = kind((data, first, second), shape=shape)
-                packed.check_format(full_check=True)  # before its indices are followed
-                matrix = sparse.coo_array(packed)
-        except DAMAGED as error:
-            raise InvalidRequest(f"{path}: {error}", rule="what scipy.sparse.save_npz writes", legal="csr") from error
+        with np.load(path, allow_pickle=False) as file:
+            refuse([_bounded(path, int(file["shape"].max()))])
+        packed = sparse.load_npz(path)  # without pickles
+        form = packed.format
+        refuse(
+            [
+                (form not in ("csr", "csc", "coo"), f"{path}: a matrix in {form} form", "csr, csc or coo"),
+                (
+                    packed.shape != packed.shape[::-1] or packed.ndim != 2,
+                    f"{path}: a matrix of {packed.shape}",
+                    "square",
+                ),
+            ]
+        )
+        if form != "coo":
+            packed.check_format(full_check=True)  # before its indices are followed
+        matrix = sparse.coo_array(packed)
         weights = matrix.data.astype(np.float64) if matrix.data.dtype.kind == "b" else matrix.data
         return matrix.coords[0], matrix.coords[1], weights, int(matrix.shape[0])
 
@@ -151,48 +147,37 @@ class EdgeList(FromFile):
     first: int = 0
     compact: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _whole("first", self.first, range(2))
+    def _rules(self) -> Iterator[Broken]:
+        yield from super()._rules()
+        yield _whole("first", self.first, range(2))
         if self.vertices is not None:
-            _whole("vertices", self.vertices, range(1, LARGEST + 1))
+            yield _whole("vertices", self.vertices, range(1, LARGEST + 1))
 
     def _read(self, path: Path) -> Edges:
         rows = table(path, np.float64, delimiter=_delimiter(path))
-        vertices, columns = len(rows) - 1, rows.shape[1] if rows.size else 0
-        metis = columns == 2 and vertices > 0 and [*rows[0]] == [vertices, vertices * columns / 2]
-        if metis or path.name.removesuffix(".gz").endswith((".mtx", ".metis", ".graph")):
-            raise InvalidRequest(
-                f"{path}, a file of {'METIS' if metis or 'mtx' not in path.name else 'Matrix Market'}",
-                rule="one edge per line, without a line of sizes",
-                legal="graph=matrix_market for .mtx, or a list of edges",
-            )
-        if rows.size and rows.shape[1] not in (2, 3):
-            raise InvalidRequest(
-                f"{path}: {rows.shape[1]} columns", rule="source, target, and a weight or none", legal="0 1"
-            )
-        if not len(rows) and self.vertices is None:
-            raise InvalidRequest(f"{path}: no edge, and no number of vertices", rule="one of both", legal="vertices=1")
-        ends = rows[:, :2] - self.first if rows.size else np.zeros((0, 2))
+        count, columns = rows.shape if rows.size else (0, 2)
+        metis = columns == 2 and count > 1 and [*rows[0]] == [count - 1, count - 1]
+        matrix = path.name.removesuffix(".gz").endswith((".mtx", ".metis", ".graph"))
+        refuse(
+            [
+                (metis or matrix, f"{path}, in METIS or Matrix Market form", "one edge per line, no line of sizes"),
+                (columns not in (2, 3), f"{path}: {columns} columns", "source, target, and a weight or none"),
+                (not count and self.vertices is None, f"{path}: no edge, and no number of vertices", "one of both"),
+            ]
+        )
+        ends = rows[:, :2] - self.first if count else np.zeros((0, 2))
         odd = np.flatnonzero(((ends != np.floor(ends)) | ~(np.abs(ends) < EXACT - 1)).any(axis=1))
-        if len(odd):
-            text = next(islice(_lines(path), int(odd[0]), None))
-            raise InvalidRequest(
-                f"{path}: edge {odd[0]} is {text!r}", rule="vertices are whole numbers below 2^53", legal="0 1"
-            )
+        text = (next(islice(_lines(path), int(row), None)) for row in odd)
+        refuse((True, f"{path}: edge {odd[0]} is {each!r}", "vertices are whole numbers below 2^53") for each in text)
         ids = ends.astype(np.int64)
-        weights = rows[:, 2] if rows.size and rows.shape[1] == 3 else None
+        weights = rows[:, 2] if columns == 3 else None
+        counted = int(ids.max(initial=-1)) + 1
         if self.compact:
-            if len(ids) and ids.min() < 0:
-                raise InvalidRequest(
-                    f"{path}: vertex {ids.min() + self.first}", rule=f"numbered from {self.first}", legal="0"
-                )
+            least = ids.min(initial=0)
+            refuse([(least < 0, f"{path}: vertex {least + self.first}", f"numbered from {self.first}")])
             numbers, places = np.unique(ids, return_inverse=True)
             ids, counted = places.reshape(ids.shape), max(len(numbers), 1)
-        else:
-            counted = int(ids.max(initial=-1)) + 1
-        n = counted if self.vertices is None else self.vertices
-        return ids[:, 0], ids[:, 1], weights, n
+        return ids[:, 0], ids[:, 1], weights, counted if self.vertices is None else self.vertices
 
 
 def _ended(path: Path) -> Path | BytesIO:
@@ -217,25 +202,20 @@ def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
 
 def _lines(path: Path) -> Iterator[str]:
     """Lines that hold numbers, without comments."""
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-            for line in file:
-                if text := re.split("[#%]", line, maxsplit=1)[0].strip():
-                    yield text
-    except DAMAGED as error:  # a text that cannot be decoded is a ValueError
-        raise InvalidRequest(f"{path}: {error}", rule="a text of edges", legal="0 1") from error
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        for line in file:
+            if text := re.split("[#%]", line, maxsplit=1)[0].strip():
+                yield text
 
 
 def _delimiter(path: Path) -> str | None:
     return "," if "," in next(_lines(path), "") else None
 
 
-def _bounded(path: Path, vertices: int) -> None:
-    if vertices > LARGEST:
-        raise InvalidRequest(f"{path}: {vertices} vertices", rule=f"at most {LARGEST}", legal="compact=true for gaps")
+def _bounded(path: Path, vertices: int) -> Broken:
+    return vertices > LARGEST, f"{path}: {vertices} vertices", f"at most {LARGEST}; compact=true leaves out gaps"
 
 
-def _whole(field: str, value: object, legal: range) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in legal:
-        rule = f"a whole number from {legal[0]} to {legal[-1]}"
-        raise InvalidRequest(f"{field}={value!r}", rule=rule, legal=f"{field}={legal[0]}")
+def _whole(field: str, value: object, legal: range) -> Broken:
+    odd = isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in legal
+    return odd, f"{field}={value!r}", f"a whole number from {legal[0]} to {legal[-1]}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken, refuse
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
 from suite.data.graphs.graph import Graph
@@ -32,15 +33,16 @@ class RMAT(SyntheticGraph):
     b: float = 0.19
     c: float = 0.19
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.vertices & (self.vertices - 1):
-            near = 1 << (self.vertices.bit_length() - 1)
-            raise InvalidRequest(f"rmat: {self.vertices} vertices", rule="a power of two", legal=f"vertices={near}")
-        rest = 1 - self.a - self.b - self.c
-        if min(self.a, self.b, self.c, rest + 1e-9) < 0:
-            what = f"rmat: a={self.a}, b={self.b}, c={self.c}, rest {rest:g}"
-            raise InvalidRequest(what, rule="chances that sum to 1", legal="a=0.57, b=0.19, c=0.19")
+    def _rules(self) -> Iterator[Broken]:
+        yield from super()._rules()
+        near = 1 << (self.vertices.bit_length() - 1)
+        yield self.vertices & (self.vertices - 1), f"{self.vertices} vertices", f"a power of two, such as {near}"
+        chances = (self.a, self.b, self.c, 1 - self.a - self.b - self.c + 1e-9)
+        yield (
+            min(chances) < 0,
+            f"a={self.a}, b={self.b}, c={self.c}, rest {chances[3]:.2f}",
+            "chances that sum to 1 with the fourth",
+        )
 
     @property
     def name(self) -> str:
@@ -88,20 +90,19 @@ class Planted(SyntheticGraph):
     signal: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.degree != -1.0 and self.degree != self.inside + self.outside:
-            what = f"planted: degree={self.degree}, inside={self.inside}, outside={self.outside}"
-            raise InvalidRequest(what, rule="the degree is their sum", legal=f"degree={self.inside + self.outside}")
+        other = self.degree not in (-1.0, self.inside + self.outside)
+        refuse([(other, f"planted: degree={self.degree}", f"inside + outside, {self.inside + self.outside}")])
         object.__setattr__(self, "degree", self.inside + self.outside)
         super().__post_init__()
-        if not 1 <= self.classes <= self.blocks <= self.vertices or self.features < 1:
-            counts = (self.classes, self.blocks, self.vertices, self.features)
-            what = "planted: classes={}, blocks={}, vertices={}, features={}".format(*counts)
-            raise InvalidRequest(
-                what, rule="1 <= classes <= blocks <= vertices, 1 <= features", legal="classes=8, blocks=64"
-            )
-        if min(self.inside, self.outside) < 0 or (self.blocks == 1 and self.outside):
-            what = f"planted: inside={self.inside}, outside={self.outside}, blocks={self.blocks}"
-            raise InvalidRequest(what, rule="not negative, and outside=0 for one block", legal="inside=14, outside=2")
+
+    def _rules(self) -> Iterator[Broken]:
+        yield from super()._rules()
+        counts = (1, self.classes, self.blocks, self.vertices)
+        legal = counts == tuple(sorted(counts)) and self.features >= 1
+        what = f"classes={self.classes}, blocks={self.blocks}, features={self.features}"
+        yield not legal, what, "1 <= classes <= blocks <= vertices, 1 <= features"
+        legal = min(self.inside, self.outside) >= 0 and not (self.blocks == 1 and self.outside)
+        yield not legal, f"inside={self.inside}, outside={self.outside}", "not negative, and outside=0 for one block"
 
     @property
     def pairs(self) -> int:

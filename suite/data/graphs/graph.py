@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken, InvalidRequest, refuse
 
 HASHED = 1 << 22  # entries that are widened and hashed at a time: 32 MiB
 RANDOM = ("features", "labels")
@@ -52,24 +52,41 @@ class Graph:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_matrix(self.name, self.adjacency)
-        n = self.vertices
-        if self.features is not None:
-            _check_features(self.name, self.features, n)
-        _check_labels(self.name, self.labels, self.classes, n)
         for part in ("train", "validation", "test"):
             mask = np.asarray(getattr(self, part))
-            mask = np.zeros(n, np.bool_) if mask.shape == (0,) else mask
-            if mask.shape != (n,) or mask.dtype != np.bool_:
-                raise InvalidRequest(
-                    f"{self.name}: {part} is {mask.dtype} {mask.shape}", rule=f"bool ({n},), one per vertex"
-                )
-            object.__setattr__(self, part, mask)
-        strange = [name for name in self.random if name not in RANDOM]
-        if strange:
-            raise InvalidRequest(
-                f"{self.name}: random={self.random}", rule=f"of {', '.join(RANDOM)}", legal="features, labels"
-            )
+            object.__setattr__(self, part, np.zeros(self.vertices, np.bool_) if mask.shape == (0,) else mask)
+        refuse((broken, f"{self.name}: {what}", rule) for broken, what, rule in self._rules())
+
+    def _rules(self) -> Iterator[Broken]:
+        matrix, features, labels, classes = self.adjacency, self.features, self.labels, self.classes
+        n = matrix.shape[0]
+        yield (
+            not isinstance(matrix, sparse.csr_array),
+            f"a {type(matrix).__name__}",
+            "a csr_array, as Graph.of makes it",
+        )
+        yield matrix.shape != (n, n) or n < 1, f"an adjacency of {matrix.shape}", "square, of a vertex or more"
+        yield matrix.dtype not in (np.float32, np.float64), f"weights are {matrix.dtype}", "float32 or float64"
+        fresh = sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # no flag to believe
+        yield not fresh.has_canonical_format, "indices are unsorted or come twice", "sorted, as Graph.of makes them"
+        yield _not_finite("weight", matrix.data)
+        if features is not None:
+            wrong = features.dtype != np.float32 or features.ndim != 2 or len(features) != n
+            yield wrong, f"features are {features.dtype} {features.shape}", f"float32 ({n}, f), a row per vertex"
+            for piece in _pieces(features, 1 << 14):
+                yield _not_finite("feature", piece)
+        if labels is None:
+            yield classes, f"{classes} classes without labels", "labels, or 0 classes"
+        else:
+            wrong = labels.dtype != np.int64 or labels.shape != (n,)
+            yield wrong, f"labels are {labels.dtype} {labels.shape}", f"int64 ({n},), one per vertex"
+            low, high = int(labels.min()), int(labels.max())
+            wrong = low < -1 or high >= classes or classes < 1
+            yield wrong, f"labels from {low} to {high} of {classes} classes", "-1 for none, and below the classes"
+        for part in (self.train, self.validation, self.test):
+            wrong = part.shape != (n,) or part.dtype != np.bool_
+            yield wrong, f"a part of {part.dtype} {part.shape}", f"bool ({n},), one per vertex"
+        yield not {*self.random} <= {*RANDOM}, f"random holds {self.random}", f"of {', '.join(RANDOM)}"
 
     @classmethod
     def of(
@@ -96,16 +113,25 @@ class Graph:
             loops: Whether every vertex without a self loop gets one of weight 1.
             merge: Whether duplicate edges are one edge of weight 1; `weights` must be None.
 
-        Raises InvalidRequest for the first id out of range or weight that is not finite.
+        Raises InvalidRequest for an id out of range or a weight that is not finite.
         """
-        u, v = _ids(name, "source", sources, vertices), _ids(name, "target", targets, vertices)
-        if len(u) != len(v):
-            raise InvalidRequest(f"{name}: {len(u)} sources and {len(v)} targets", rule="one of each per edge")
-        if merge and weights is not None:
-            raise InvalidRequest(
-                f"{name}: weights of edges that are merged", rule="all are 1 then", legal="weights=None"
-            )
-        w = _weights(name, weights, len(u))
+        u, v = np.asarray(sources), np.asarray(targets)
+        w = np.ones(u.shape, np.float32) if weights is None else np.asarray(weights)
+        whole = all(not ids.size or np.issubdtype(ids.dtype, np.integer) for ids in (u, v))
+        refuse(
+            [
+                (not whole, f"{name}: vertex numbers are {u.dtype} and {v.dtype}", "integers"),
+                (merge and weights is not None, f"{name}: weights of edges that are merged", "all are 1 then"),
+                (w.dtype.kind not in "biuf", f"{name}: weights are {w.dtype}", "real numbers"),
+            ]
+        )
+        index = np.int32 if vertices <= np.iinfo(np.int32).max else np.int64  # so that a matrix needs no copy
+        try:
+            sparse.coo_array((w, (u, v)), shape=(vertices, vertices))
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequest(f"{name}: {error}", rule=f"an edge joins vertices 0 to {vertices - 1}") from error
+        u, v = u.astype(index, copy=False), v.astype(index, copy=False)
+        w = w if w.dtype == np.float32 else w.astype(np.float64)
         said = list(notes)
         if symmetrise:
             ahead = u != v
@@ -189,101 +215,25 @@ def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
         degrees = np.bincount(ends, weights=matrix.data, minlength=graph.vertices)
         weighed = np.bincount(ends[matrix.data != 0], minlength=graph.vertices) > 0
         bad = np.flatnonzero(~np.isfinite(degrees) | (weighed & (degrees <= 0)))
-        if len(bad):
-            what = f"{graph.name}: {side}-degree {degrees[bad[0]]:g} of vertex {bad[0]}"
-            raise InvalidRequest(
-                what, rule="weights of a vertex sum to a finite number above 0", legal="positive weights"
-            )
+        what = (f"{graph.name}: {side}-degree {degrees[vertex]:g} of vertex {vertex}" for vertex in bad)
+        refuse((True, each, "weights of a vertex sum to a finite number above 0") for each in what)
         with np.errstate(divide="ignore"):
             scales.append(np.where(weighed, 1.0 / np.sqrt(degrees), 0.0))
     # the two scales first: their product does not know which of them is the row's
     with np.errstate(over="ignore", invalid="ignore"):
         matrix.data *= scales[0][rows] * scales[1][matrix.indices]
-    bad = np.flatnonzero(~np.isfinite(matrix.data))
-    if len(bad):
-        what = f"{graph.name}: operator {matrix.data[bad[0]]:g} of edge {rows[bad[0]]} -> {matrix.indices[bad[0]]}"
-        raise InvalidRequest(what, rule="weights whose degrees have a finite product of roots", legal="weights near 1")
+    refuse(
+        (True, f"{graph.name}: operator {matrix.data[bad]:g} of edge {rows[bad]} -> {matrix.indices[bad]}", "finite")
+        for bad in np.flatnonzero(~np.isfinite(matrix.data))
+    )
     return matrix
 
 
-def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    for start in range(0, len(array), HASHED):
-        yield array[start : start + HASHED]
+def _pieces(array: NDArray[Any], size: int = HASHED) -> Iterator[NDArray[Any]]:
+    for start in range(0, len(array), size):
+        yield array[start : start + size]
 
 
-def _ids(name: str, side: str, given: ArrayLike, vertices: int) -> NDArray[Any]:
-    """Vertex numbers as the smallest sufficient integer type, so that a matrix of them needs no copy."""
-    if vertices < 1:
-        raise InvalidRequest(f"{name}: {vertices} vertices", rule="at least 1", legal="1")
-    ids = np.asarray(given)
-    if ids.ndim != 1:
-        raise InvalidRequest(f"{name}: the {side}s have {ids.ndim} dimensions", rule="one, of vertex numbers")
-    if ids.size and not np.issubdtype(ids.dtype, np.integer):
-        raise InvalidRequest(f"{name}: {side}s are {ids.dtype}", rule="vertex numbers are integers", legal="int64")
-    bad = np.flatnonzero((ids < 0) | (ids >= vertices)) if ids.size else ids
-    if len(bad):
-        what = f"{name}: {side} {ids[bad[0]]} of edge {bad[0]}, and {len(bad) - 1} more, in a graph of {vertices}"
-        raise InvalidRequest(what, rule=f"vertices are 0 to {vertices - 1}", legal=str(vertices - 1))
-    return ids.astype(np.int32 if vertices <= np.iinfo(np.int32).max else np.int64, copy=False)
-
-
-def _weights(name: str, given: ArrayLike | None, edges: int) -> NDArray[Any]:
-    if given is None:
-        return np.ones(edges, np.float32)
-    w = np.asarray(given)
-    if w.shape != (edges,):
-        raise InvalidRequest(
-            f"{name}: weights of shape {w.shape} for {edges} edges", rule="one per edge", legal=f"({edges},)"
-        )
-    if w.dtype.kind not in "biuf":
-        raise InvalidRequest(f"{name}: weights are {w.dtype}", rule="real numbers", legal="float64")
-    w = w if w.dtype == np.float32 else w.astype(np.float64)
-    _finite(name, "weight", w)
-    return w
-
-
-def _finite(name: str, what: str, values: NDArray[Any]) -> None:
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        message = f"{name}: {what} {values.flat[bad[0]]} at {bad[0]}, and {len(bad) - 1} more of {values.size}"
-        raise InvalidRequest(message, rule="finite numbers", legal="1.0")
-
-
-def _check_matrix(name: str, matrix: sparse.csr_array) -> None:
-    if not isinstance(matrix, sparse.csr_array):
-        raise InvalidRequest(
-            f"{name}: the adjacency is a {type(matrix).__name__}", rule="a csr_array", legal="Graph.of"
-        )
-    if matrix.shape[0] != matrix.shape[1] or matrix.shape[0] < 1:
-        raise InvalidRequest(
-            f"{name}: an adjacency of {matrix.shape}", rule="square, of a vertex or more", legal="(1, 1)"
-        )
-    if matrix.dtype not in (np.float32, np.float64):
-        raise InvalidRequest(f"{name}: an adjacency of {matrix.dtype}", rule="float32 or float64", legal="float32")
-    fresh = sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # no flag to believe
-    if not fresh.has_canonical_format:
-        raise InvalidRequest(f"{name}: indices are unsorted or come twice", rule="sorted, each once", legal="Graph.of")
-    _finite(name, "weight", matrix.data)
-
-
-def _check_features(name: str, features: NDArray[Any], n: int) -> None:
-    if features.dtype != np.float32 or features.ndim != 2 or len(features) != n:
-        shape = f"{features.dtype} {features.shape}"
-        raise InvalidRequest(f"{name}: features are {shape}", rule=f"float32 ({n}, f), a row per vertex")
-    for start in range(0, n, 1 << 14):
-        if not np.isfinite(features[start : start + (1 << 14)]).all():
-            _finite(name, "feature", features)
-
-
-def _check_labels(name: str, labels: NDArray[Any] | None, classes: int, n: int) -> None:
-    if labels is None:
-        if classes:
-            raise InvalidRequest(f"{name}: {classes} classes without labels", rule="0 classes", legal="classes=0")
-        return
-    if labels.dtype != np.int64 or labels.shape != (n,):
-        raise InvalidRequest(f"{name}: labels are {labels.dtype} {labels.shape}", rule=f"int64 ({n},), one per vertex")
-    low, high = int(labels.min()), int(labels.max())
-    if low < -1 or high >= classes or classes < 1:
-        raise InvalidRequest(
-            f"{name}: labels from {low} to {high} of {classes} classes", rule=f"-1 for none, and below {classes}"
-        )
+def _not_finite(what: str, values: NDArray[Any]) -> Broken:
+    bad = values[~np.isfinite(values)]
+    return len(bad), f"{what} {bad[0] if len(bad) else ''}, and {len(bad) - 1} more of {values.size}", "finite numbers"

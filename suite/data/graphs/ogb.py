@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import refuse
 from suite.data.graphs.graph import Graph
 from suite.data.reading import (
     COLUMN,
@@ -80,9 +80,8 @@ class Ogb:
 
     def _paths(self) -> dict[str, Path]:
         split = self.split or SPLITS.get(self.name)
-        if split is None:
-            what, legal = f"{self.name}: no split is known", ", ".join(SPLITS)
-            raise InvalidRequest(what, rule="the name of a folder under split", legal=f"split=time, or one of {legal}")
+        rule = f"split is a folder under split, or name is one of {', '.join(SPLITS)}"
+        refuse([(split is None, f"{self.name}: no split is known", rule)])
         root = Path(self.folder)
         nested = [root / name for name in (self.name.replace("-", "_"), UNPACKED.get(self.name, "")) if name]
         root = next((folder for folder in nested if (folder / "raw").is_dir()), root)
@@ -107,15 +106,8 @@ def _gz(name: str) -> tuple[str, str]:
 def _text(found: dict[str, Path], features: bool) -> Read:
     n, m = (_one(found[count], table(found[count], np.int64)) for count in ("vertex count", "edge count"))
     edges = table(found["edges"], np.int64, columns=2).T
-    if edges.shape[1] != m:
-        raise InvalidRequest(
-            f"{found['edges']}: {edges.shape[1]} edges", rule=f"{m}, as {found['edge count'].name} has it"
-        )
     rows = table(found["features"], np.float32) if features else None
-    if rows is not None and len(rows) != n:
-        raise InvalidRequest(
-            f"{found['features']}: {len(rows)} rows", rule=f"{n}, as {found['vertex count'].name} has it"
-        )
+    _check_counts(found["edges"], edges, rows, n, m)
     return edges, rows, table(found["labels"], np.float64), n
 
 
@@ -124,18 +116,22 @@ def _binary(found: dict[str, Path], features: bool) -> Read:
     forms = {"edge_index": PAIRS, "num_nodes_list": COUNT, "num_edges_list": COUNT}
     data = archive(path, forms | ({"node_feat": TABLE} if features else {}))
     n, m = (_one(path, data[name]) for name in ("num_nodes_list", "num_edges_list"))
-    edges = data["edge_index"]
-    if edges.shape != (2, m):
-        raise InvalidRequest(f"{path}: edge_index of shape {edges.shape}", rule=f"(2, {m}), as num_edges_list has it")
-    if features and data["node_feat"].shape[:1] != (n,):
-        raise InvalidRequest(
-            f"{path}: node_feat of shape {data['node_feat'].shape}", rule=f"({n}, f), as num_nodes_list has it"
-        )
-    return edges, data.get("node_feat"), archive(found["labels"], {"node_label": COLUMN})["node_label"], n
+    _check_counts(path, data["edge_index"], data.get("node_feat"), n, m)
+    labels = archive(found["labels"], {"node_label": COLUMN})["node_label"]
+    return data["edge_index"], data.get("node_feat"), labels, n
+
+
+def _check_counts(path: Path, edges: NDArray[Any], features: NDArray[Any] | None, vertices: int, count: int) -> None:
+    shape = (vertices,) if features is None else features.shape
+    refuse(
+        [
+            (edges.shape != (2, count), f"{path}: edges of shape {edges.shape}", f"(2, {count}), as counted"),
+            (shape[:1] != (vertices,), f"{path}: features of shape {shape}", f"({vertices}, f), as counted"),
+        ]
+    )
 
 
 def _one(path: Path, counts: NDArray[Any]) -> int:
     """Vertices of the single graph of a data set. Raises InvalidRequest for several graphs."""
-    if counts.size != 1:
-        raise InvalidRequest(f"{path}: {counts.size} graphs", rule="one graph", legal="a data set named ogbn-...")
+    refuse([(counts.size != 1, f"{path}: {counts.size} graphs", "one graph: a data set named ogbn-...")])
     return int(counts.reshape(-1)[0])

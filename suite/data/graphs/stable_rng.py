@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import refuse
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,8 +24,7 @@ class Draws:
     """The stream of (seed, purpose)."""
 
     def __init__(self, seed: int, purpose: str) -> None:
-        if seed < 0:
-            raise InvalidRequest(f"seed={seed}", rule="not negative", legal="0")
+        refuse([(seed < 0, f"seed={seed}", "not negative")])
         self._bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
     def raw(self, count: int) -> NDArray[np.uint64]:
@@ -63,12 +62,10 @@ def distinct(
     """`wanted` different undirected edges u < v from the edges that `draw(count)` returns, without self loops.
 
     Surplus edges are left out at random, from `stream`. Raises InvalidRequest if ROUNDS rounds do not give enough
-    different
-    edges: the graph has hardly more.
+    different edges: the graph has hardly more.
     """
-    if wanted > vertices * (vertices - 1) // 2:
-        what = f"{name}: {wanted} different edges between {vertices} vertices"
-        raise InvalidRequest(what, rule=f"degree at most {vertices - 1}", legal=str(vertices - 1))
+    what = f"{name}: {wanted} different edges between {vertices} vertices"
+    refuse([(wanted > vertices * (vertices - 1) // 2, what, f"degree at most {vertices - 1}")])
     codes: Ints = np.zeros(0, np.int64)
     gain = 1.0  # of a round: different new edges per edge drawn
     for _ in range(ROUNDS):
@@ -82,9 +79,8 @@ def distinct(
         gain = max((len(unique_codes) - len(codes)) / count, 0.01)
         codes = unique_codes
     surplus = len(codes) - wanted
-    if surplus < 0:
-        what = f"{name}: {len(codes)} different edges of {wanted} after {ROUNDS} rounds"
-        raise InvalidRequest(what, rule="an edge comes once", legal="a smaller degree, or more vertices")
+    what = f"{name}: {len(codes)} different edges of {wanted} after {ROUNDS} rounds"
+    refuse([(surplus < 0, what, "an edge comes once: a smaller degree, or more vertices")])
     if surplus:
         codes = np.delete(codes, np.argpartition(stream.raw(len(codes)), surplus - 1)[:surplus])
     return codes // vertices, codes % vertices

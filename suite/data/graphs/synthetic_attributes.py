@@ -7,12 +7,13 @@ divides rows into blocks meets a random order. The number of edges is exact: dup
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import Broken, refuse
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.stable_rng import Draws, Ints
 
@@ -40,14 +41,15 @@ class SyntheticGraph:
     validation: float = VALIDATION
 
     def __post_init__(self) -> None:
-        if self.vertices < 1:
-            raise InvalidRequest(f"{self.name}: vertices={self.vertices}", rule="at least 1", legal="vertices=1024")
-        if not 0 <= self.degree < self.vertices + (self.vertices == 1):
-            what = f"{self.name}: degree={self.degree} with vertices={self.vertices}"
-            raise InvalidRequest(what, rule="0 <= degree < vertices", legal=f"degree={min(16, self.vertices - 1)}")
-        if self.features < 0 or self.classes < 0:
-            what = f"{self.name}: features={self.features}, classes={self.classes}"
-            raise InvalidRequest(what, rule="not negative; 0 for none", legal=f"features={FEATURES}, classes={CLASSES}")
+        refuse((broken, f"{self.name}: {what}", rule) for broken, what, rule in self._rules())
+
+    def _rules(self) -> Iterator[Broken]:
+        """Rules of the settings; a generator adds its own."""
+        yield self.vertices < 1, f"vertices={self.vertices}", "at least 1"
+        legal = 0 <= self.degree < self.vertices + (self.vertices == 1)
+        yield not legal, f"degree={self.degree} with vertices={self.vertices}", "0 <= degree < vertices"
+        what = f"features={self.features}, classes={self.classes}"
+        yield min(self.features, self.classes) < 0, what, "not negative; 0 for none"
 
     @property
     def name(self) -> str:
@@ -104,9 +106,8 @@ def draw_attributes(
 
 def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:
     """Masks of train, validation and test by exact counts. Each vertex is in one, and at least one is in train."""
-    if not (0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12):
-        what = f"train={train}, validation={validation}"
-        raise InvalidRequest(what, rule="shares of a whole, the rest is test", legal="train=0.6, validation=0.2")
+    legal = 0 < train <= 1 and 0 <= validation <= 1 - train + 1e-12
+    refuse([(not legal, f"train={train}, validation={validation}", "shares of a whole, the rest is test")])
     order = Draws(seed, "parts").order(vertices)
     first = max(1, round(train * vertices))
     second = min(vertices, first + round(validation * vertices))

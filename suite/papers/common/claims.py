@@ -32,7 +32,7 @@ from suite.core.claim import (
     Sensitivity,
     Settings,
 )
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName, refuse
 from suite.core.expression import evaluate, symbols
 
 try:
@@ -135,7 +135,7 @@ def turned_answers(row: Mapping[str, Any]) -> tuple[Answered, ...]:
         InvalidRequest: `turns` or `slowly` is malformed, or both are empty.
     """
     answers = (*answers_by_evidence(row, "turns"), *answers_by_evidence(row, "slowly"))
-    _refuse(f"mutation {row.get('id')}", [(not answers, "it changes the verdict of an answer")])
+    refuse([(not answers, f"mutation {row.get('id')}", "it changes the verdict of an answer")])
     return answers
 
 
@@ -166,7 +166,7 @@ def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
     rows = [_read_as(Decision, row, f"decision {row.get('id')}") for row in _rows(folder / "common/decisions.yaml")]
     for row in rows:
         empty = not all((row.id, row.weight, row.paper, row.where, row.finding, row.decision))
-        _refuse(f"decision {row.id}", [(empty, "no field is empty")])
+        refuse([(empty, f"decision {row.id}", "no field is empty")])
     return tuple(rows)
 
 
@@ -203,12 +203,13 @@ def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
     given = {key: value for key, value in row.items() if value is not None}
     required = _REQUIRED if paper in WITHOUT_TEXT else (*_REQUIRED, "passage")
     missing = [key for key in required if key not in given]
-    _refuse(what, [(missing, f"it has {', '.join(missing)}"), ("paper" in row, "its folder names the paper")])
+    refuse([(missing, what, f"it has {', '.join(missing)}"), ("paper" in row, what, "its folder names the paper")])
     # null as a system: the claim is about no single one
     claim = _read_as(Claim, {"system": "", **given, "paper": paper}, what)
-    _refuse(what, _rules(claim))
+    refuse((broken, what, rule) for broken, rule in _rules(claim))
     for answer, row_of_answer in zip(claim.answers, row.get("answers", ()), strict=True):
-        _refuse(f"answer of {what}", _answer_rules(answer, row_of_answer, claim))
+        rules = _answer_rules(answer, row_of_answer, claim)
+        refuse((broken, f"answer of {what}", rule) for broken, rule in rules)
     return claim
 
 
@@ -276,13 +277,6 @@ def _answer_rules(answer: AnswerRow, row: Mapping[str, Any], claim: Claim) -> It
         yield not legal, "value: metrics with the place of their label, such as allocated_memory_0"
     else:
         yield "labels" in row and len(answer.labels) != max(1, len(claim.terms)), "one label per term"
-
-
-def _refuse(what: str, rules: Iterable[Rule]) -> None:
-    """Raise InvalidRequest for the first broken rule."""
-    for broken, rule in rules:
-        if broken:
-            raise InvalidRequest(what, rule=rule)
 
 
 @cache

