@@ -27,7 +27,7 @@ from suite.core.values import Json
 from suite.engine.build import build_train_state
 from suite.engine.checkpoint import files, model_files, restore, save
 from suite.engine.engine_config import EngineConfig, takes
-from suite.engine.evaluate import run_evaluation
+from suite.engine.evaluate import predict, run_evaluation
 from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
 from suite.engine.flush import StepRunner
 from suite.engine.guards import asynchronous
@@ -223,8 +223,8 @@ class Engine:
 
     @on_every_rank
     def predict(self, inputs: Any) -> Any:
-        """Output of the model in evaluation mode for any number of samples, on every rank (torch_api.state_dicts)."""
-        return state_dicts.predict(self.state, inputs)
+        """Output of the model in evaluation mode for any number of samples, on every rank (engine.evaluate)."""
+        return predict(self.state, inputs)
 
     @on_every_rank
     def state_dict(self) -> dict[str, torch.Tensor]:

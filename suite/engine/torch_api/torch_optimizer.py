@@ -34,7 +34,7 @@ from suite.engine.states.flat_layout import FlatLayout
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
 _LEGAL_SCHEDULER = "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)"
 TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
-_WEIGHTS = ("params", "param_names")  # entries of a parameter group that are no settings
+WEIGHTS = ("params", "param_names")  # entries of a parameter group that are no settings
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
 SuiteRule: TypeAlias = SGD | Adam | RMSprop
@@ -431,7 +431,7 @@ def _path_of(value: object) -> str:
 
 def _settings_of(group: Mapping[str, Any]) -> dict[str, Json]:
     """Settings of a parameter group as plain data, without its weights."""
-    return cast("dict[str, Json]", _plain({name: value for name, value in group.items() if name not in _WEIGHTS}))
+    return cast("dict[str, Json]", _plain({name: value for name, value in group.items() if name not in WEIGHTS}))
 
 
 def _plain(settings: Any) -> Any:

@@ -193,8 +193,8 @@ def test_predictions_of_several_or_random_outputs_and_without_samples() -> None:
 
 OTHERS: list[tuple[Callable[[Tensors], Any], str, str]] = [
     (lambda weights: weights.pop("0.weight"), "without '0.weight'", "every weight and buffer"),
-    (lambda weights: weights.update({"9.weight": torch.ones(1)}), "'9.weight'", "of the model only"),
-    (lambda weights: weights.update({"0.bias": torch.ones(2)}), "0.bias of shape (2,)", "(8,)"),
+    (lambda weights: weights.update({"9.weight": torch.ones(1)}), "'9.weight'", "nothing else"),
+    (lambda weights: weights.update({"0.bias": torch.ones(2)}), "0.bias of shape (2,)", "in its shape"),
 ]
 
 
