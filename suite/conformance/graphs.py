@@ -35,7 +35,7 @@ def train_losses(overrides: Sequence[str], processes: int, replication: int, fol
         losses = [system.train_batch(()) for _ in range(EPOCHS)]
         return [*losses, system.evaluate(())], system.trainer.sent
 
-    results: list[Any] = run(processes, rank, deadline=60)
+    results: list[Any] = run(processes, rank)
     metrics = prepared.metrics
     # forward products of the evaluation: as wide as features and hidden layers
     widths = graph_settings(config).source.arguments["features"] + 2 * 16

@@ -25,8 +25,6 @@ from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 
-DEADLINE = 60.0  # seconds for one grid of threads; a law takes a few
-
 
 class LawVerdict(StrEnum):
     """Whether a system keeps a law."""
@@ -113,7 +111,7 @@ def _case(system: SystemUnderTest, config: RunConfig) -> Case:
 def _on_threads(grid: Grid, check: Callable[[Any], int]) -> int:
     """Run a check on every rank of a grid of threads. Returns the number of compared tensors."""
     try:
-        return sum(threads.run(grid.size, check, deadline=DEADLINE))
+        return sum(threads.run(grid.size, check))
     except Exception as error:
         raise AssertionError(f"{grid}: {reason_of(error)}") from error
 
@@ -209,7 +207,7 @@ def _check_resume(system: SystemUnderTest) -> str:
         def check(world: Any) -> int:
             return check_resumed(system.system_class, config, batches, Path(folder), world, where=system.name)
 
-        tensors = sum(threads.run(2, check, deadline=DEADLINE))
+        tensors = sum(threads.run(2, check))
     return f"{tensors} tensors of two stages equal an uninterrupted run"
 
 

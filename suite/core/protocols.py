@@ -243,10 +243,6 @@ class Transport(Protocol):
     def progress(self) -> None:
         """Advance pending messages. A rank that waits for anything else calls it repeatedly."""
 
-    def complete(self, handle: Handle) -> None:
-        """Where ranks take turns: let the others run until `handle` is done."""
-        handle.wait()
-
     def close(self) -> None:
         """Wait for all sends to complete and cancel posted receives."""
 

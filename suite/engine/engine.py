@@ -74,10 +74,11 @@ class Engine:
 
     @takes(EngineConfig)
     def __init__(self, config: EngineConfig) -> None:
-        self.closed = False
-        self.ranks: ThreadRanks[Engine] | None = None
-        if config.grid.size > 1 and config.world is None and launch_info().launcher == "none":
-            self.ranks = ThreadRanks(config, lambda of_rank: Engine(**vars(of_rank)))
+        in_threads = config.grid.size > 1 and config.world is None and launch_info().launcher == "none"
+        self._begin(config, ThreadRanks(config, lambda of_rank: Engine(**vars(of_rank))) if in_threads else None)
+
+    def _begin(self, config: EngineConfig, ranks: ThreadRanks | None) -> None:
+        self.closed, self.ranks = False, ranks
         self.state = build_train_state(config) if self.ranks is None else self.ranks.state
         self.grid, self.rank, self.place = self.state.settings.grid, self.state.settings.rank, self.state.settings.place
 

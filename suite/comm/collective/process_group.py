@@ -19,7 +19,7 @@ from suite.comm.p2p.message import EAGER_BYTES
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.launcher_env import LaunchInfo
-from suite.comm.rendezvous.peer_exit import Departures, StoreBoard
+from suite.comm.rendezvous.peer_exit import Departures
 from suite.comm.rendezvous.process_exit import exception_raised
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_interface
 from suite.core.errors import InvalidRequest, PeerEnded
@@ -135,7 +135,7 @@ class ProcessGroups:
         backend = "gloo" if accelerator.on_host(device) else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, store=rendezvous.store, rank=rank, world_size=size)
         self.rank, self.groups = rank, dict[tuple[int, ...], TorchGroup]()
-        self.departures = Departures(rank, size, StoreBoard(rendezvous.store), at_exit=True)
+        self.departures = Departures(rank, size, rendezvous.store, at_exit=True)
         self.open = True
         atexit.register(self._at_exit)
 

@@ -92,6 +92,6 @@ def wait_until(
 def complete(handle: Handle, transport: Transport) -> None:
     """Wait for a collective in the way that suits the transport."""
     if transport.turns:
-        transport.complete(handle)
+        handle.wait()
     else:
         wait_until(handle.done, transport.progress, yields=not transport.threaded)

@@ -1,48 +1,35 @@
 """Ranks of one process that take turns: the transport of an engine without a launcher, of replays, and of tests.
 
-Each rank is a thread, because torch keeps the gradient mode, autocast and dispatch modes of each thread apart. Only one
-of them runs at a time: a rank runs until it must wait, and then passes the turn to the next rank that can go on. So no
-state needs a lock, nothing depends on time, every run is the same, and a deadlock is found at once. The thread that
-calls the ranks takes turns with them.
+Each rank is a thread, because torch keeps the gradient mode, autocast and dispatch modes of each thread apart. Rank 0
+is the thread that calls the ranks. Only one of them runs at a time: a rank runs until it must wait, and then passes the
+turn to the next rank that can go on. So no state needs a lock, nothing depends on time, every run is the same, and a
+deadlock is found at once.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch.distributed import HashStore
 
 from suite.comm.p2p.message import receiver
 from suite.comm.rendezvous.peer_exit import Departures
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT
-from suite.core.errors import IllegalSchedule, InvalidRequest, RankError, RankTimeout, SuiteError
+from suite.core.errors import IllegalSchedule, InvalidRequest, RankError, SuiteError
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value
 
 _T = TypeVar("_T")
-_POLL = 0.05  # seconds between two looks of the caller at signals and at the time
+_POLL = 0.05  # seconds between two looks of rank 0 at signals
 CollectiveKey = tuple[str, tuple[int, ...], int]  # name and ranks of a group, and the number of the collective in it
-
-
-class _Wait(NamedTuple):
-    """What a thread waits for.
-
-    Attributes:
-        ready: Whether the wait is over.
-        limited: Whether the wait also ends where no thread can go on, once for each state of the messages.
-        polls: Whether it ends then every time.
-    """
-
-    ready: Callable[[], bool]
-    limited: bool = False
-    polls: bool = False
 
 
 class Hub:
@@ -50,153 +37,94 @@ class Hub:
 
     Attributes:
         inbox: Received values of each rank.
-        operands: Operands and handles of unfinished collectives, by rank.
+        operands: Operands of unfinished collectives, by rank.
         packets: Unread messages of pairwise exchanges.
-        progress: Number of messages and collective calls so far. In a deadlock it stays the same.
         active: Ranks within a call.
         errors: Errors of the ranks in the running call, in the order in which they were raised.
         failure: The error that has ended the ranks.
-        lists, notes: Notes of the ranks by name, as a NoteBoard holds them (comm.rendezvous.peer_exit).
+        store: Notes of the ranks (comm.rendezvous.peer_exit).
     """
 
     def __init__(self, size: int) -> None:
-        self.size, self.caller = size, size
+        self.size = size
         self.inbox: list[dict[Op, Value]] = [{} for _ in range(size)]
-        self.operands: dict[CollectiveKey, dict[int, tuple[torch.Tensor, _PendingCollective]]] = {}
+        self.operands: dict[CollectiveKey, dict[int, torch.Tensor]] = {}
         self.packets: dict[Any, torch.Tensor] = {}
-        self.progress = 0
         self.active: set[int] = set()
         self.errors: list[BaseException] = []
         self.failure: BaseException | None = None
-        self.lists, self.notes = dict[str, list[str]](), dict[str, str]()
-        self.departures = [Departures(rank, size, self) for rank in range(size)]
-        self._waits: dict[int, _Wait] = {}
-        self._ended_at: dict[int, int] = {}  # progress at which a limited wait of a rank last ended
-        self._turns = [threading.Lock() for _ in range(size + 1)]
+        self.store = HashStore()
+        self.departures = [Departures(rank, size, self.store) for rank in range(size)]
+        self._waits: dict[int, Callable[[], bool]] = {}  # whether the wait of a rank is over
+        self._turns = [threading.Lock() for _ in range(size)]
         for turn in self._turns:
             turn.acquire()
-        self._holder = size
         self._tasks: list[deque[Callable[[], None]]] = [deque() for _ in range(size)]
-        self._end: Callable[[], Any] | None = None
+        self._end_threads: Any = None
 
-    # -- notes of ranks ----------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------------------
 
-    def write(self, name: str, note: str) -> None:
-        """Append a note to the list `name`, as a NoteBoard does."""
-        self.lists.setdefault(name, []).append(note)
-
-    def read(self, name: str, start: int) -> list[str]:
-        return self.lists.get(name, [])[start:]
-
-    def replace(self, name: str, note: str) -> None:
-        self.notes[name] = note
-
-    def find(self, name: str) -> str | None:
-        return self.notes.get(name)
-
-    def check(self, rank: int) -> None:
-        """Raise RankError where another rank has failed, and where the notes of the ranks show that none can go on."""
-        if self.failure is not None:
-            raise RankError(f"another rank failed: {self.failure!r}")
-        if self.lists or self.notes:
-            self.departures[rank].check()
-
-    def _check_fails(self, rank: int) -> bool:
-        try:
-            self.departures[rank].check()
-        except SuiteError:
-            return True
-        return False
-
-    def fail(self, error: BaseException) -> None:
-        """Store the first failure, which ends the wait of every rank."""
-        self.failure = self.failure or error
-
-    # -- turns -------------------------------------------------------------------------------------------------------
-
-    def run(self, function: Callable[[int], _T], deadline: float | None = None) -> list[_T]:
-        """`function(rank)` of every rank; the results by rank. Raises as `join` does."""
-        results = self.start(function)
-        self.join(deadline=deadline)
+    def run(self, function: Callable[[int], _T]) -> list[_T]:
+        """`function(rank)` of every rank; the results by rank. Raises as `as_rank_0` does."""
+        with self.as_rank_0(function) as results:
+            results[0] = function(0)
         return [results[rank] for rank in range(self.size)]
 
-    def start(self, function: Callable[[int], _T]) -> dict[int, _T]:
-        """Prepare `function(rank)` of every rank, which runs while the caller waits. Returns the results by rank.
+    @contextmanager
+    def as_rank_0(self, function: Callable[[int], _T]) -> Iterator[dict[int, _T]]:
+        """Context in which the caller is rank 0, and every other rank runs `function(rank)` while rank 0 waits.
 
-        Raises InvalidRequest within a call, whose rank would wait for itself."""
+        Its value is the results of the other ranks, which have all ended after it. Raises the error of the first rank
+        that gives a rule, else the first error. An interrupt ends the ranks. Raises InvalidRequest within a call, whose
+        rank would wait for itself."""
         if self.active:
             raise InvalidRequest(
                 "a call on an engine from its batches, its layers or its loss",
                 rule="ranks of one process run one call at a time",
                 legal="a call between two losses of train(), or ranks under mpiexec, torchrun or srun",
             )
-        if self._end is None:
-            self._end = weakref.finalize(self, _end_threads, self._turns[: self.size])
-            self._end.atexit = False
-            for rank, turn in enumerate(self._turns[: self.size]):
-                arguments = (turn, self._tasks[rank])
+        if self._end_threads is None:
+            self._end_threads = weakref.finalize(self, _release, self._turns[1:])
+            self._end_threads.atexit = False
+            for rank in range(1, self.size):
+                arguments = (self._turns[rank], self._tasks[rank])
                 threading.Thread(target=_serve, args=arguments, name=f"rank {rank}", daemon=True).start()
         results: dict[int, _T] = {}
         self.errors, self.active = [], set(range(self.size))
-        for rank in range(self.size):
+        for rank in range(1, self.size):
             self._tasks[rank].append(partial(self._call, rank, function, results))
-            self._waits[rank] = _Wait(_always)
-        return results
-
-    def join(self, ready: Callable[[], bool] = lambda: False, deadline: float | None = None) -> None:
-        """Let the ranks run until all have ended, or `ready` is true.
-
-        Raises the error of the first rank that gives a rule, else the first error, and RankTimeout after `deadline`
-        seconds. An interrupt ends the ranks."""
-        self._waits[self.caller] = _Wait(lambda: not self.active or ready())
-        late = math.inf if deadline is None else time.monotonic() + deadline
+            self._waits[rank] = _always
         try:
-            given = self._pass_on(self.caller)
-            while given and not self._turns[self.caller].acquire(timeout=_POLL):  # without end it may miss a signal
-                if time.monotonic() > late:
-                    raise RankTimeout(f"rank {self._holder} was not done in {deadline:g} s")
-            del self._waits[self.caller]
-        except BaseException as error:
-            self.end(error)
+            yield results
+        except Exception as error:
+            self.errors.append(error)
+        except BaseException as error:  # an interrupt, or a stream that is not read to its end
+            self.end(RankError("the stream was interrupted") if isinstance(error, GeneratorExit) else error)
             raise
-        if not self.active and self.errors:
+        self.active.discard(0)
+        while self.active:
+            self._pause(0, lambda: not self.active)
+        if self.errors:
             raise min([*self.errors, *filter(None, [self.failure])], key=_order)
 
-    def end(self, error: BaseException) -> None:
-        """End the waits of the ranks by `error`, and wait until they have ended: a thread in torch must not outlive
-        the interpreter."""
+    def end(self, error: BaseException, *, has_turn: bool = True) -> None:
+        """End the call as rank 0, whose `error` ends the waits of the other ranks. Waits until they have ended: a
+        thread in torch must not outlive the interpreter. has_turn: whether no other rank runs"""
         self.fail(error)
-        self._waits[self.caller], deadline = _Wait(lambda: not self.active), time.monotonic() + EXIT_TIMEOUT
-        turn = self._turns[self.caller]
-        while self.active and time.monotonic() < deadline:
-            if self._holder == self.caller:
-                turn.acquire(blocking=False)
-                self._pass_on(self.caller)
-            turn.acquire(timeout=_POLL)
-        del self._waits[self.caller]
+        self.active.discard(0)
+        self._waits[0], deadline = _always, time.monotonic() + EXIT_TIMEOUT
+        while (self.active or not has_turn) and time.monotonic() < deadline:
+            if has_turn:
+                self._pass_on(0)
+            has_turn = self._turns[0].acquire(timeout=_POLL)
+        del self._waits[0]
 
     def close(self) -> None:
         """End the threads."""
         for departures in self.departures:
             departures.leave()
-        if self._end is not None:
-            self._end()
-
-    def wait(self, rank: int, ready: Callable[[], bool], *, limited: bool = False, polls: bool = False) -> bool:
-        """Let the other ranks run until `ready`.
-
-        Returns False where a limited wait, or a poll, ends because no rank can go on. Raises as `check` does, and
-        IllegalSchedule in a deadlock."""
-        if not ready():
-            self.check(rank)
-            self._waits[rank] = _Wait(ready, limited or polls, polls)
-            if self._pass_on(rank):
-                self._turns[rank].acquire()
-            del self._waits[rank]
-            if not ready():
-                self.check(rank)
-                return False
-        return True
+        if self._end_threads is not None:
+            self._end_threads()
 
     def _call(self, rank: int, function: Callable[[int], _T], results: dict[int, _T]) -> None:
         """Run a call on a rank, whose turn it is, and pass the turn on."""
@@ -208,36 +136,60 @@ class Hub:
         self.active.discard(rank)
         self._pass_on(rank)
 
-    def _pass_on(self, rank: int) -> bool:
-        """Give the turn to the next thread. Returns whether it is another one."""
-        following = self._next(rank)
-        if following != rank:
-            self._holder = following
-            self._turns[following].release()
-        return following != rank
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def wait(self, rank: int, ready: Callable[[], bool]) -> None:
+        """Let the other ranks run until `ready`. Raises as `check` does, and IllegalSchedule in a deadlock."""
+        while not ready():
+            self.check(rank)
+            self._pause(rank, ready)
+
+    def poll(self, rank: int) -> None:
+        """Let each other rank run that can go on."""
+        self.check(rank)
+        if len(self.active) > 1:
+            self._pause(rank, lambda: not self.errors)  # after an error the other ranks may poll without end
+
+    def check(self, rank: int) -> None:
+        """Raise RankError where another rank has failed, and where the notes of the ranks show that none can go on."""
+        if self.failure is not None:
+            raise RankError(f"another rank failed: {self.failure!r}")
+        if self.store.num_keys():
+            self.departures[rank].check()
+
+    def fail(self, error: BaseException) -> None:
+        """Store the first failure, which ends the wait of every rank."""
+        self.failure = self.failure or error
+
+    def _pause(self, rank: int, ready: Callable[[], bool]) -> None:
+        """Let the other ranks run until `ready`, or until this rank must check why no rank can go on."""
+        self._waits[rank] = ready
+        self._pass_on(rank)
+        try:
+            while not self._turns[rank].acquire(timeout=_POLL):  # without a timeout rank 0 may miss a signal
+                pass
+        except BaseException as error:
+            self.end(error, has_turn=False)
+            raise
+        del self._waits[rank]
+
+    def _pass_on(self, rank: int) -> None:
+        self._turns[self._next(rank)].release()
 
     def _next(self, rank: int) -> int:
-        """The thread after `rank` that can go on. Where none can, a failure ends all waits."""
-        count = self.size + 1
-        order = [other % count for other in range(rank + 1, rank + 1 + count) if other % count in self._waits]
+        """The rank after `rank` that can go on. Where none can, a failure ends all waits."""
+        order = [each % self.size for each in range(rank + 1, rank + 1 + self.size) if each % self.size in self._waits]
         for other in order:
-            if self._waits[other].ready() or (self.failure is not None and other != self.caller):
+            if self.failure is not None or self._waits[other]():
                 return other
-        ranks = [other for other in order if other != self.caller]
-        if not ranks:  # the caller no longer waits for a rank that took too long
-            return rank
-        for other in (*ranks, *ranks):  # twice, as each compares its note with that of the next rank
-            if self._check_fails(other):
+        waiting = [other for other in order if other in self.active]
+        for other in (*waiting, *waiting):  # twice, as each compares its note with that of the next rank
+            try:
+                self.departures[other].check()
+            except SuiteError:
                 return other
-        for other in ranks:
-            if self._waits[other].limited and self._ended_at.get(other) != self.progress:
-                self._ended_at[other] = self.progress
-                return other
-        polling = [other for other in ranks if self._waits[other].polls]
-        if polling and not self.errors:
-            return polling[0]
         self.fail(self.errors[0] if self.errors else IllegalSchedule("deadlock: every rank waits for another"))
-        return ranks[0]
+        return order[0] if order else 0
 
 
 def _always() -> bool:
@@ -253,7 +205,7 @@ def _serve(turn: threading.Lock, tasks: deque[Callable[[], None]]) -> None:
         tasks.popleft()()
 
 
-def _end_threads(turns: Sequence[threading.Lock]) -> None:
+def _release(turns: Sequence[threading.Lock]) -> None:
     for turn in turns:
         turn.release()
 
@@ -265,13 +217,10 @@ def _order(error: BaseException) -> int:
     return 1 if isinstance(error, InvalidRequest) and not error.rule else 0
 
 
-def run(
-    size: int, rank_main: Callable[[LoopbackWorld], _T], *, device: str = "cpu", deadline: float | None = 300.0
-) -> list[_T]:
+def run(size: int, rank_main: Callable[[LoopbackWorld], _T], *, device: str = "cpu") -> list[_T]:
     """Call `rank_main(world)` on `size` ranks, which compute on one device; returns their results by rank.
 
-    The first failure ends all ranks and is raised. Raises IllegalSchedule in a deadlock, and RankTimeout where the
-    ranks run for more than `deadline` seconds.
+    The first failure ends all ranks and is raised. Raises IllegalSchedule in a deadlock.
     """
     hub = Hub(size)
 
@@ -281,7 +230,7 @@ def run(
         return result
 
     try:
-        return hub.run(rank_of, deadline)
+        return hub.run(rank_of)
     finally:
         hub.close()
 
@@ -302,26 +251,20 @@ class LoopbackTransport(Transport):
         if op.kind is Kind.EVALUATE:
             self.hub.wait(self.rank, lambda: _waiting_evaluations(inbox, op.stage) < EVALUATION_CAPACITY)
         inbox[op] = tuple(tensor.detach() for tensor in value)
-        self.hub.progress += 1
 
     def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
+        """See Transport. A limit of time has no meaning here: a wait that cannot end raises."""
         inbox = self.hub.inbox[self.rank]
         if timeout != 0:
-            self.hub.wait(self.rank, lambda: any(op in inbox for op in ops), limited=timeout is not None)
+            self.hub.wait(self.rank, lambda: any(op in inbox for op in ops))
         for op in ops:
             if op in inbox:
-                self.hub.progress += 1
                 return op, tuple(tensor.clone() for tensor in inbox.pop(op))
         return None
 
     def progress(self) -> None:
-        """Let the other ranks run until none can go on."""
-        self.hub.check(self.rank)
-        if len(self.hub.active) > 1:
-            self.hub.wait(self.rank, lambda: False, polls=True)
-
-    def complete(self, handle: Handle) -> None:
-        self.hub.wait(self.rank, handle.ready if isinstance(handle, _Pending) else handle.done)
+        """Let the other ranks run."""
+        self.hub.poll(self.rank)
 
     def close(self) -> None:
         unread = [str(op) for op in self.hub.inbox[self.rank]]
@@ -335,46 +278,18 @@ def _waiting_evaluations(inbox: Iterable[Op], stage: int) -> int:
 
 
 class _Pending:
-    """A handle of one rank. A rank that asks whether it is done lets the others run first."""
+    """A handle of one rank. ready: whether the other ranks have done their part"""
 
-    def __init__(self, hub: Hub, rank: int) -> None:
-        self.hub, self.rank = hub, rank
-
-    def ready(self) -> bool:
-        """Whether the other ranks have done their part."""
-        raise NotImplementedError
+    def __init__(self, hub: Hub, rank: int, ready: Callable[[], bool]) -> None:
+        self.hub, self.rank, self.ready = hub, rank, ready
 
     def done(self) -> bool:
-        return self.hub.wait(self.rank, self.ready, polls=True)
+        """Whether the operation is done. The other ranks run first."""
+        self.hub.poll(self.rank)
+        return self.ready()
 
     def wait(self) -> None:
         self.hub.wait(self.rank, self.ready)
-
-
-class _PendingCollective(_Pending):
-    """A collective, which is done when all ranks of the group have called it."""
-
-    finished = False
-
-    def ready(self) -> bool:
-        return self.finished
-
-
-class _PairwiseReceive(_Pending):
-    """The receives of a pairwise exchange."""
-
-    def __init__(self, hub: Hub, rank: int, receives: Sequence[tuple[Any, torch.Tensor]]) -> None:
-        super().__init__(hub, rank)
-        self.receives = list(receives)
-
-    @torch.no_grad()
-    def ready(self) -> bool:
-        if not all(key in self.hub.packets for key, _ in self.receives):
-            return False
-        while self.receives:
-            key, tensor = self.receives.pop()
-            tensor.copy_(self.hub.packets.pop(key))
-        return True
 
 
 class LoopbackGroup:
@@ -388,18 +303,16 @@ class LoopbackGroup:
     @torch.no_grad()
     def _collect(self, tensor: torch.Tensor, combine: Callable[[list[torch.Tensor]], torch.Tensor]) -> Handle:
         """Begin a collective. The last rank that calls it copies the result to all operands."""
-        key, collective = (self.name, self.ranks, self.count), _PendingCollective(self.hub, self.rank)
+        key: CollectiveKey = (self.name, self.ranks, self.count)
         self.count += 1
-        self.hub.progress += 1
         operands = self.hub.operands.setdefault(key, {})
-        operands[self.rank] = tensor, collective
+        operands[self.rank] = tensor
         if len(operands) == len(self.ranks):
-            combined = combine([operands[rank][0] for rank in self.ranks])
-            for operand, waiting in operands.values():
+            combined = combine([operands[rank] for rank in self.ranks])
+            for operand in operands.values():
                 operand.copy_(combined)
-                waiting.finished = True
             del self.hub.operands[key]
-        return collective
+        return _Pending(self.hub, self.rank, lambda: key not in self.hub.operands)
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
         return self._collect(tensor, lambda operands: _reduce_in_order(operands, op))
@@ -423,10 +336,21 @@ class LoopbackGroup:
     def pairwise(
         self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
     ) -> Handle:
+        packets = self.hub.packets
         for rank, tensor in sends:
-            self.hub.packets[self._next_key(self.rank, rank)] = tensor.detach().clone()
-        self.hub.progress += 1
-        return _PairwiseReceive(self.hub, self.rank, [(self._next_key(rank, self.rank), t) for rank, t in receives])
+            packets[self._next_key(self.rank, rank)] = tensor.detach().clone()
+        pending = [(self._next_key(rank, self.rank), tensor) for rank, tensor in receives]
+
+        @torch.no_grad()
+        def ready() -> bool:
+            if not all(key in packets for key, _ in pending):
+                return False
+            while pending:
+                key, tensor = pending.pop()
+                tensor.copy_(packets.pop(key))
+            return True
+
+        return _Pending(self.hub, self.rank, ready)
 
     def _next_key(self, source: int, target: int) -> Any:
         """The key of the next message between two ranks. Both ends count their messages, and agree."""

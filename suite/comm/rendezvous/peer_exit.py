@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from suite.comm.p2p.polling import add_wait_check, remove_wait_check
 from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, exception_raised
@@ -23,33 +23,19 @@ _RULE = "every rank must make the same calls on an engine, and train the same nu
 _POLL_INTERVAL = 0.005  # seconds between polls of the number of ended ranks
 
 
-class NoteBoard(Protocol):
-    """Notes that all ranks read and write: lists, and single ones that a rank replaces."""
-
-    def write(self, name: str, note: str) -> None:
-        """Append a note to the list `name`."""
-
-    def read(self, name: str, start: int) -> list[str]:
-        """The notes of the list `name` from index `start` on."""
-
-    def replace(self, name: str, note: str) -> None:
-        """Write the note `name` in place of an earlier one."""
-
-    def find(self, name: str) -> str | None:
-        """The note `name`; None without one."""
-
-
-class StoreBoard:
-    """Notes in a torch.distributed store."""
+class NoteBoard:
+    """Notes of all ranks in a torch.distributed store: lists, and single ones that a rank replaces."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
 
     def write(self, name: str, note: str) -> None:
+        """Append a note to the list `name`."""
         number = self.store.add(f"suite/{name}", 1)
         self.store.set(f"suite/{name}/{number}", note)
 
     def read(self, name: str, start: int) -> list[str]:
+        """The notes of the list `name` from index `start` on."""
         notes: list[str] = []
         for number in range(start + 1, self.store.add(f"suite/{name}", 0) + 1):
             key = f"suite/{name}/{number}"
@@ -108,13 +94,13 @@ class Departures:
     """The notes of one rank.
 
     Args:
-        board: Where ranks leave notes.
+        store: Where ranks leave notes.
         at_exit: Whether the process ends with the rank, which then writes its notes at exit. Rank 0 often serves the
             store, and waits up to EXIT_TIMEOUT seconds for the others to read their notes.
     """
 
-    def __init__(self, rank: int, size: int, board: NoteBoard, *, at_exit: bool = False) -> None:
-        self.rank, self.size, self.board, self.at_exit = rank, size, board, at_exit
+    def __init__(self, rank: int, size: int, store: Any, *, at_exit: bool = False) -> None:
+        self.rank, self.size, self.board, self.at_exit = rank, size, NoteBoard(store), at_exit
         self.engines = 0
         self.open: list[EngineCalls] = []
         if at_exit:

@@ -8,7 +8,7 @@ studies use it. A recorded order replays by its own list of ops and versions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,8 +28,8 @@ from suite.engine.stage import Stage, as_value
 from suite.engine.stream import Batch
 
 
-class Replay(ThreadRanks[Engine]):
-    """A whole grid in one process, which trains copies of the model.
+class Replay(Engine):
+    """An engine whose ranks share this process in any case, and train copies of the model.
 
     It takes the arguments of `Engine` except `world`, and these:
 
@@ -37,9 +37,6 @@ class Replay(ThreadRanks[Engine]):
         recorded: Passes of one interval for each rank, as `Engine.passes` returns them. The replay runs exactly these.
         recompute: Whether a pass runs again wherever it does on ranks, also if its graph gives the same numbers.
         record_trace: Whether to keep spans of time.
-
-    Attributes:
-        engines: The engine of each rank.
     """
 
     def __init__(
@@ -76,7 +73,14 @@ class Replay(ThreadRanks[Engine]):
         else:
             copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
         arguments |= {"grid": grid, "compare_batches": False}
-        super().__init__(EngineConfig(copies, **arguments), make_engine)
+        config = EngineConfig(copies, **arguments)
+        self.ranks: ThreadRanks
+        self._begin(config, ThreadRanks(config, make_engine))
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engine of each rank."""
+        return self.ranks.engines
 
     @property
     def pipeline(self) -> list[Engine]:
@@ -88,17 +92,9 @@ class Replay(ThreadRanks[Engine]):
         """Stages of the first replica, in order."""
         return [self.engines[home].state.stages[stage] for stage, home in enumerate(self.state.settings.homes)]
 
-    def score(self, batches: Iterable[Batch]) -> Mapping[str, float]:
-        """Means over `batches` in evaluation mode: the loss and the scores, by name."""
-        return self.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
-
-    def evaluate(self, batches: Iterable[Batch]) -> float:
-        """Mean loss over `batches` in evaluation mode."""
-        return self.score(batches)["loss"]
-
-    def memory(self, batch: Batch) -> list[tuple[float, dict[str, int]]]:
+    def memory_of_ranks(self, batch: Batch) -> list[tuple[float, dict[str, int]]]:
         """What `Engine.memory` returns, of each rank: its thread's allocations are its own."""
-        return self.call("memory()", lambda engine: engine.memory(batch))
+        return self.ranks.call("memory()", lambda engine: engine.memory(batch))
 
     def outputs(self, inputs: torch.Tensor | Sequence[torch.Tensor]) -> Value:
         """Outputs of the network in evaluation mode, with the newest weights and the statistics of replica 0."""

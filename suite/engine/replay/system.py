@@ -9,12 +9,11 @@ from suite.config.executor import ReplayExecutor
 from suite.config.run import RunConfig
 from suite.core.protocols import Value, World
 from suite.core.trace import Trace
-from suite.data.batches import map_batches
 from suite.engine.replay.replay import Replay
 from suite.engine.system import EngineSystem, decode_outputs, loss_scale_notes, network, to_tensors
 
 
-class ReplaySystem:
+class ReplaySystem(EngineSystem):
     """Runs a system on the suite's engine at any depth, on one rank.
 
     Losses, scores and weight versions equal those on ranks; times are not comparable."""
@@ -23,44 +22,22 @@ class ReplaySystem:
         self.network = network(config)
         assert isinstance(config.executor, ReplayExecutor)
         self.counts = config.executor.memory
-        self.replay = Replay(**system.engine_arguments(config), device=world.device, recompute=self.counts)
-
-    @property
-    def streams(self) -> bool:
-        return self.replay.engines[0].streams
-
-    def train_batch(self, batch: Value) -> float:
-        (loss,) = self.replay.train([to_tensors(batch)])
-        return loss
-
-    def stream(self, batches: Sequence[Value]) -> tuple[list[float], list[float]]:
-        """Losses of the batches, and the times at which the first stage finished them."""
-        losses = list(self.replay.train(map_batches(batches, to_tensors)))
-        return losses, self.replay.engines[0].state.batch_end_times
-
-    def evaluate(self, batches: Sequence[Value]) -> float:
-        return self.score(batches)["loss"]
-
-    def score(self, batches: Sequence[Value]) -> dict[str, float]:
-        return dict(self.replay.score([to_tensors(batch) for batch in batches]))
+        self.engine: Replay = Replay(**system.engine_arguments(config), device=world.device, recompute=self.counts)
 
     def decode(self, batches: Sequence[Value]) -> list[Any] | None:
-        return decode_outputs(self.network, self.replay.outputs, batches)
+        return decode_outputs(self.network, self.engine.outputs, batches)
 
     def facts(self) -> dict[str, Any]:
         """Notes for the record: the loss scale and the number of skipped batches in mixed precision."""
-        return loss_scale_notes(self.replay.engines[0].state)
+        return loss_scale_notes(self.engine.state)
 
     def observe(self) -> Trace:
         """An empty trace, because times of a replay are not comparable."""
         return Trace()
 
-    def memory(self, batch: Value) -> tuple[float | None, list[dict[str, int]]]:
+    def memory(self, batch: Value) -> tuple[float | None, list[dict[str, int]]]:  # type: ignore[override]
         """The loss, and the bytes of each rank of the replayed grid; neither if they are not counted."""
         if not self.counts:
             return None, []
-        ranks = self.replay.memory(to_tensors(batch))
+        ranks = self.engine.memory_of_ranks(to_tensors(batch))
         return ranks[0][0], [counts for _, counts in ranks]
-
-    def close(self) -> None:
-        self.replay.close()

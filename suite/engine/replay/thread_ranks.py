@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import tee
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
@@ -30,24 +30,16 @@ from suite.engine.stream import Batch
 from suite.engine.ties import as_pairs, find_ties
 from suite.engine.train_state import TrainState
 
+if TYPE_CHECKING:
+    from suite.engine.engine import Engine
+
 _T = TypeVar("_T")
 
 
-class _Failed(NamedTuple):
-    """The error that ended the iteration over the user's batches."""
-
-    error: BaseException
-
-
 class BatchReader:
-    """The user's batches as one rank reads them. Every rank reads all batches; each is requested once.
+    """The user's batches as one rank reads them: `items`. Every rank reads all batches; each is requested once."""
 
-    Args:
-        batches: The user's iterable.
-        items: Its batches; after an error the error, without end.
-    """
-
-    def __init__(self, batches: Iterable[Batch], items: Iterator[Batch | _Failed]) -> None:
+    def __init__(self, batches: Iterable[Batch], items: Iterator[Batch]) -> None:
         self.batches, self.items = batches, items
 
     def __len__(self) -> int:
@@ -55,49 +47,19 @@ class BatchReader:
         return len(self.batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = next(self.items)
-        if isinstance(batch, _Failed):
-            raise batch.error
-        return batch
-
-
-def _items(batches: Iterable[Batch]) -> Iterator[Batch | _Failed]:
-    """Copies of the batches, as ranks read them at different times and a loader may use its tensors again."""
-    try:
-        for batch in batches:
-            yield map_tensors(batch, torch.clone)
-    except Exception as error:
-        while True:
-            yield _Failed(error)
+        return self.items
 
 
 def batch_readers(batches: Iterable[Batch], ranks: int) -> Sequence[Iterable[Batch]]:
     """The batches for each rank. Ranks read a list independently, and an iterator together."""
-    if isinstance(batches, Sequence) or not isinstance(batches, Iterable):
-        return [batches] * ranks  # anything else is refused by every rank
-    return [BatchReader(batches, items) for items in tee(_items(batches), ranks)]
+    if isinstance(batches, Sequence):
+        return [batches] * ranks
+    # copies, as ranks read them at different times and a loader may use its tensors again
+    copies = (map_tensors(batch, torch.clone) for batch in batches)
+    return [BatchReader(batches, items) for items in tee(copies, ranks)]
 
 
-class RankOfGrid(Protocol):
-    """The part of an engine that `ThreadRanks` uses."""
-
-    state: TrainState
-    ranks: ThreadRanks[Any] | None
-    rank: int
-    closed: bool
-
-    def train(self, batches: Iterable[Batch]) -> Iterator[float]: ...
-
-    def close(self) -> None: ...
-
-
-_Engine = TypeVar("_Engine", bound=RankOfGrid)
-
-
-class ThreadRanks(Generic[_Engine]):
+class ThreadRanks:
     """An engine for each rank of a grid, in this process.
 
     Args:
@@ -111,7 +73,7 @@ class ThreadRanks(Generic[_Engine]):
         streaming: Whether batches stream through the ranks.
     """
 
-    def __init__(self, config: EngineConfig, make: Callable[[EngineConfig], _Engine]) -> None:
+    def __init__(self, config: EngineConfig, make: Callable[[EngineConfig], Engine]) -> None:
         self.grid = config.grid
         if config.shard:
             raise Unsupported(
@@ -130,7 +92,7 @@ class ThreadRanks(Generic[_Engine]):
         if any(isinstance(layer, nn.Module) for layer in parts.layers):
             tied = [pair for ends in find_ties(parts.layers, config.tied) for pair in as_pairs(ends)]
 
-        def make_rank(rank: int) -> _Engine:
+        def make_rank(rank: int) -> Engine:
             own = replace(parts, layers=lists[self.grid.position(rank).data], originals=parts.layers)
             world = LoopbackWorld(self.hub, rank, device=device)
             policy = copy.deepcopy(config.weights)  # one with state counts the passes of its rank
@@ -172,7 +134,7 @@ class ThreadRanks(Generic[_Engine]):
             lists.append(copies)
         return lists
 
-    def call(self, name: str, function: Callable[[_Engine], _T]) -> list[_T]:
+    def call(self, name: str, function: Callable[[Engine], _T]) -> list[_T]:
         """Results of the same call on the engine of every rank.
 
         Raises InvalidRequest within a stream; `name` is the call in words."""
@@ -181,7 +143,7 @@ class ThreadRanks(Generic[_Engine]):
         return self.hub.run(lambda rank: function(self.engines[rank]))
 
     def call_with_batches(
-        self, name: str, function: Callable[[_Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
+        self, name: str, function: Callable[[Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
     ) -> list[_T]:
         """Results of the same call on every rank, all of which read the same batches; see `call`."""
         readers = batch_readers(batches, self.grid.size)
@@ -203,47 +165,22 @@ class ThreadRanks(Generic[_Engine]):
             follower.follow(trained=True)
 
     def train(self, batches: Iterable[Batch]) -> Iterator[float]:
-        """Train on each batch when its loss is requested; with streams see `_stream`."""
-        self._check_idle("train()")
-        readers = batch_readers(batches, self.grid.size)
-        if self.state.settings.streams:
-            yield from self._stream(readers)
-            return
-        self._follow()
-        steps = self.hub.run(lambda rank: self.engines[rank].train(readers[rank]))
-        try:
-            while (loss := self.hub.run(lambda rank: next(steps[rank], None))[0]) is not None:
-                yield loss
-                if self.closed:
-                    raise closed_engine("train()")
-                self._follow()
-        finally:
-            for step in steps:
-                if isinstance(step, Generator):
-                    step.close()
-
-    def _stream(self, readers: Sequence[Iterable[Batch]]) -> Iterator[float]:
-        """Losses of batches that stream. One rank's loss needs the others' work, so all run until a loss is known.
+        """Train on each batch when its loss is requested; batches that stream, all at once.
 
         A stream that is not read to its end is interrupted, and the engine trains no more."""
+        self._check_idle("train()")
+        if not self.state.settings.streams:
+            for batch in self.engines[0].prefetched(batches):
+                yield self.call("train()", lambda engine: engine.train_batch(batch))[0]  # noqa: B023
+                if self.closed:
+                    raise closed_engine("train()")
+            return
+        readers = batch_readers(batches, self.grid.size)
         self._follow()
-        losses: deque[float] = deque()
-
-        def run(rank: int) -> None:
-            for loss in self.engines[rank].train(readers[rank]):
-                if rank == 0:
-                    losses.append(loss)
-
-        self.hub.start(run)
         self.streaming = True
         try:
-            while self.hub.active or losses:
-                self.hub.join(lambda: bool(losses))
-                while losses:
-                    yield losses.popleft()
-        except GeneratorExit:
-            self.hub.end(RankError("the stream was interrupted"))
-            raise
+            with self.hub.as_rank_0(lambda rank: deque(self.engines[rank].train(readers[rank]), maxlen=0)):
+                yield from self.engines[0].train(readers[0])
         finally:
             self.streaming = False
 

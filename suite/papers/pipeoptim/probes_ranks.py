@@ -197,7 +197,7 @@ def run_ranks(
         return watch.rank
 
     with one_thread():
-        return threads.run(stages, rank, deadline=60.0)
+        return threads.run(stages, rank)
 
 
 @cache

@@ -25,7 +25,7 @@ from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.probes_watch import DEADLINE, Traffic, watch_groups
+from suite.papers.sparse_gnn.probes_watch import Traffic, watch_groups
 from suite.workload.gcn import GCN
 
 GRAPH = Planted(vertices=128, blocks=8, classes=4, features=12)
@@ -96,7 +96,7 @@ def train_on_threads(exchange: str, processes: int, replication: int, form: str 
             epochs.append((loss, trainer.score("validation")["top_1"]))
         return epochs, training_bytes
 
-    outcomes = run(processes, main, deadline=DEADLINE)
+    outcomes = run(processes, main)
     volumes = forward.volumes.oblivious() if exchange_class.oblivious else forward.volumes
     width = sum(product.width for product in shape.products(graph.features.shape[1], graph.classes))
     replica_sums = width * int(volumes.all_reduce_rows.sum())

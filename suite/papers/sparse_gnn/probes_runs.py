@@ -26,7 +26,7 @@ from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.probes_watch import DEADLINE, watch_groups
+from suite.papers.sparse_gnn.probes_watch import watch_groups
 from suite.workload.gcn import GCN
 
 # -- training on threads -----------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             gradient = trainer.state.gradient.data_ptr()
             return sum(words for _, words, pointer in traffic.sums if pointer == gradient)
 
-        word_counts = set(run(3, main, deadline=DEADLINE))
+        word_counts = set(run(3, main))
         values.append(word_counts.pop() if len(word_counts) == 1 else np.nan)
     return [values], "words of the gradient that each of three threads sums in one epoch of one layer"
 
@@ -93,7 +93,7 @@ def stored_entries(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             matrices = sum(matrix.values().numel() for matrix in trainer.forward.matrices if matrix is not None)
             return int(matrices + sum(words))
 
-        values.append(sum(run(3, main, deadline=DEADLINE)))
+        values.append(sum(run(3, main)))
     return [values], "entries of A and of H^0 to H^(L-1) on three threads in an epoch of training"
 
 
@@ -127,7 +127,7 @@ def phases(
             return phase_times[1:]
 
         with one_thread():
-            (times,) = run(1, main, deadline=DEADLINE)
+            (times,) = run(1, main)
         cases.append([median(column) for column in zip(*times, strict=True)])
     return cases, f"one thread, median of {epochs} epochs; {', '.join(graphs)} of {vertices} vertices"
 
@@ -171,7 +171,7 @@ def epochs_to_converge(
         return accuracies
 
     with one_thread():
-        (accuracies,) = run(1, main, deadline=DEADLINE)
+        (accuracies,) = run(1, main)
     best = max(accuracies)
     first = next(epoch for epoch, accuracy in enumerate(accuracies, 1) if accuracy >= (1 - within) * best)
     rule = f"{config.optimizer.target} at {config.optimizer.arguments['lr']}"
@@ -236,7 +236,7 @@ def partitioner_calls(question: Question, lab: GraphLab, *, epochs: int = 5) -> 
                 for _ in range(epochs):
                     system.train_batch(())
 
-            run(processes, main, deadline=DEADLINE)
+            run(processes, main)
             cases.append([len(REQUESTED_PARTS)])
     return cases, f"a run prepared from its configuration, {epochs} epochs on four threads, 1D and 1.5D"
 

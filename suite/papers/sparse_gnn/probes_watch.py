@@ -15,8 +15,6 @@ from suite.config.locate import locate
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan
 
-DEADLINE = 120.0  # seconds
-
 
 @dataclass
 class Traffic:
@@ -144,5 +142,5 @@ def run_product(
         own_rows = x[plan.offsets[block.row] : plan.offsets[block.row + 1]]
         return traffic, product(torch.from_numpy(own_rows.copy())).numpy()
 
-    outputs = run(len(blocks), main, deadline=DEADLINE)
+    outputs = run(len(blocks), main)
     return [traffic for traffic, _ in outputs], [z for _, z in outputs]

@@ -30,7 +30,6 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.members import missing_members
 from suite.core.protocols import CostModel, DataSource, Schedule
-from suite.engine.replay.system import ReplaySystem
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
@@ -190,7 +189,6 @@ def test_derived_class_has_the_optional_members() -> None:
     assert (system.streams, system.facts(), system.score([]), system.decode([])) == (False, {}, {"loss": 2.0}, None)
     with refused(Unsupported, subject="a stream of Derived"):
         system.stream([])
-    assert missing_members(ReplaySystem, System) == ["probe()"]
     derived = {base: type("Parts", (base,), {})() for base in (CostModel, DataSource, PartitionMethod, Sampler)}
     assert derived[CostModel].parts(None) == derived[DataSource].score([], []) == {}
     assert derived[PartitionMethod].name == "parts"

@@ -21,7 +21,6 @@ from suite.engine.random_state import undisturbed
 from tests.support.drawn import cells
 from tests.support.refusals import refused
 from tests.support.small_engines import train_plainly
-from tests.support.waiting import patience
 
 EPOCHS = 2
 STREAMED = {"update_interval": 4}
@@ -191,7 +190,7 @@ def test_iterator_may_call_evaluate_on_thread_ranks() -> None:
             list(engine.train(looking()))
         return scores
 
-    first, second = threads.run(2, rank, deadline=patience(20))
+    first, second = threads.run(2, rank)
     assert first == second
     assert len(set(first)) == 3
 

@@ -18,9 +18,7 @@ from suite.core.errors import InvalidRequest, RankError, SuiteError
 from suite.engine.guards import rank_consistency
 from suite.engine.guards.rank_consistency import SAMPLE, RankConsistencyCheck
 from tests.support.drawn import cells, generator
-from tests.support.waiting import patience
 
-DEADLINE = patience(20)  # measured once, as every measurement takes 10 ms
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
 TWO = Grid(inter=2)
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -78,7 +76,7 @@ def streamed(call: str) -> dict[str, int]:
 
 
 def errors(grid: Grid, use: Callable[[Engine, int], Any], kind: Any = InvalidRequest, **more: Any) -> list[str | None]:
-    """Error message of every rank, None for a rank without an error. The deadline ends a test whose ranks hang."""
+    """Error message of every rank, None for a rank without an error."""
 
     def rank(world: threads.LoopbackWorld) -> str | None:
         engine = make_engine(grid, world, **more)
@@ -88,7 +86,7 @@ def errors(grid: Grid, use: Callable[[Engine, int], Any], kind: Any = InvalidReq
             return str(error)
         return None
 
-    return threads.run(grid.size, rank, deadline=DEADLINE)
+    return threads.run(grid.size, rank)
 
 
 def common_error(grid: Grid, use: Callable[[Engine, int], Any], **more: Any) -> str:

@@ -59,7 +59,7 @@ def emulated(config: RunConfig, batches: int = 1) -> Ranks:
         instance.close()
         return seconds, instance.observe(), instance
 
-    return threads.run(config.grid.build().size, rank, deadline=60)
+    return threads.run(config.grid.build().size, rank)
 
 
 def on_time(
@@ -255,7 +255,7 @@ def streamed(config: RunConfig, *lengths: int) -> list[tuple[list[float], Trace]
         instance.close()
         return [after - before for before, after in pairwise(ends)], instance.observe()
 
-    return threads.run(config.grid.build().size, rank, deadline=60)
+    return threads.run(config.grid.build().size, rank)
 
 
 def test_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:

@@ -70,7 +70,7 @@ def swept(operation: str, ranks: int = 2) -> Any:
             each.close()
         return times
 
-    return threads.run(ranks, rank, deadline=30)
+    return threads.run(ranks, rank)
 
 
 @pytest.mark.parametrize(("operation", "ranks"), cells(message_sizes.OPERATIONS, [2, 3], n=2))
@@ -169,7 +169,7 @@ def test_links_are_fitted_to_the_least_times(monkeypatch: Patch) -> None:
     def rank(world: LoopbackWorld) -> Any:
         return links(world, ["threads"])
 
-    first, second = threads.run(2, rank, deadline=60)
+    first, second = threads.run(2, rank)
     (trip,), (total,) = (curves.values() for curves in first.values())
     assert list(first) == list(message_sizes.OPERATIONS)
     assert list(first["all_reduce"]) == ["suite over threads"]
