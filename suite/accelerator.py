@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -78,6 +79,29 @@ def set_random_states(states: Mapping[str, torch.Tensor]) -> None:
 def stream(device: Device) -> torch.Stream | None:
     """A new stream of the device; None on a CPU, where copies run in program order."""
     return None if on_host(device) else torch.Stream(device)
+
+
+class HostStream:
+    """Stands for a stream on a CPU, whose work is done when a call returns."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def record_event(self) -> Any: ...
+
+    def wait_event(self, event: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+def copy_streams(device: Device) -> tuple[torch.Stream, torch.Stream, torch.Stream] | tuple[HostStream, ...]:
+    """The stream of a device's work, and new ones for copies to it and from it, which begin after this work."""
+    if on_host(device):
+        return HostStream(), HostStream(), HostStream()
+    work, to_device, from_device = torch.accelerator.current_stream(device), torch.Stream(device), torch.Stream(device)
+    to_device.wait_stream(work)  # their buffers are new, and earlier copies may be under way
+    return work, to_device, from_device
 
 
 def to(tensor: torch.Tensor, device: Device) -> torch.Tensor:

@@ -29,8 +29,6 @@ def predict(state: ModelState, rule: UpdateRule, updates_ahead: int, into: Seque
     target = {id(parameter): tensor for parameter, tensor in zip(state.parameters, into, strict=True)}
     for key in state.kept:
         target[key].zero_()
-    if state.expansion is not None:
-        state.expansion_tensor = state.make_expansion_tensor()
     size = max(1, min(PIECE, state.bucket_numel))
     for start in range(0, state.entries, size):
         span = slice(start, min(state.entries, start + size))
@@ -43,4 +41,3 @@ def predict(state: ModelState, rule: UpdateRule, updates_ahead: int, into: Seque
                 flat[part].copy_(weights[position])
             else:
                 expand(weights[position].to(flat.dtype), index[part], flat)
-    state.expansion_tensor = None

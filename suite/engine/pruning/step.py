@@ -15,7 +15,7 @@ from suite.comm.p2p.polling import complete
 from suite.core.errors import InvalidRequest
 from suite.core.values import format_value
 from suite.engine.pruning.settings import Pruning
-from suite.engine.states.flat_layout import FlatLayout, make_layout, make_offloader
+from suite.engine.states.flat_layout import FlatLayout, plan_states
 from suite.engine.ties import TieGroup, as_pairs
 from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
@@ -133,10 +133,10 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
     if state.allocated:
         if kept and isinstance(rule := state.update.rule, TorchOptimizer):
             rule.translate("compressed states of pruned weights")
-        old, settings = state.model_states, state.settings
+        old, config = state.model_states, state.settings.config
         flat = FlatLayout(old.parameters, kept)
-        layout = make_layout(settings.config.memory, flat, tuple(old.rule.moments), old.dtype, old.half)
-        make_offloader(layout, flat, settings.config.bucket_numel, old.device)
+        bucket_numel = flat.bucket_numel(config.bucket_numel)
+        plan_states(config.memory, flat, tuple(old.rule.moments), old.dtype, old.half, bucket_numel, old.device)
     return kept
 
 

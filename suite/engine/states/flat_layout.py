@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from suite.core.errors import InvalidRequest
 from suite.engine.states.offload import HostOffloader
-from suite.memory.layout import Layout, ModelStateSpec
+from suite.memory.layout import Layout
 
 LayoutFactory = Callable[..., Layout]
 
@@ -43,6 +42,10 @@ class FlatLayout:
         self.pruned_numel = sum(parameter.numel() for parameter in pruned)
         self.numel = sum(parameter.numel() for parameter in parameters)
 
+    def bucket_numel(self, wanted: int | None) -> int:
+        """Entries per optimizer step: those `wanted`, at most all; all for None."""
+        return min(wanted or self.entries, self.entries)
+
     def overlaps(self, span: slice) -> Iterator[tuple[nn.Parameter, slice, slice]]:
         """The weights that overlap `span`, each with two slices of the overlap: within the weight, and within the
         span."""
@@ -57,36 +60,22 @@ class FlatLayout:
                 )
 
 
-def make_layout(
-    factory: LayoutFactory, flat: FlatLayout, moments: Sequence[str], dtype: torch.dtype, half: torch.dtype | None
-) -> Layout:
-    """The memory layout of weights in flat order. Raises InvalidRequest for pruned weights in a layout that keeps every
-    entry."""
-    half_name = str(half).removeprefix("torch.") if half else None
+def plan_states(
+    factory: LayoutFactory,
+    flat: FlatLayout,
+    moments: Sequence[str],
+    dtype: torch.dtype,
+    half: torch.dtype | None,
+    bucket_numel: int,
+    device: torch.device,
+) -> tuple[Layout, HostOffloader | None]:
+    """The memory layout of weights in flat order, and the offloader of its states in host memory, if it has any.
+
+    Raises InvalidRequest for pruned weights in a layout that keeps every entry, and for a layout that fetches other
+    amounts than a bucket."""
+    name, half_name = (str(each).removeprefix("torch.") if each else None for each in (dtype, half))
     pruned = {"kept": flat.indexed, "of": flat.pruned_numel} if flat.pruned_numel else {}
-    name = str(dtype).removeprefix("torch.")
-    return factory(entries=flat.numel, moments=tuple(moments), dtype=name, half=half_name, **pruned)
-
-
-def expansion_buffer(layout: Layout, flat: FlatLayout) -> ModelStateSpec | None:
-    """The state from which an optimizer step expands pruned weights; None for unpruned weights."""
-    names = {state.name for state in layout}
-    return layout["half_copy" if "half" in names else "master_copy"] if flat.indexed else None
-
-
-def make_offloader(
-    layout: Layout, flat: FlatLayout, bucket_numel: int | None, device: torch.device
-) -> HostOffloader | None:
-    """The offloader of states between host and device; None if all states are on the device.
-
-    Raises InvalidRequest for a layout that fetches or expands other amounts than a bucket."""
-    bucket_numel = min(bucket_numel or flat.entries, flat.entries)
-    expansion = expansion_buffer(layout, flat)
-    if expansion is not None and expansion.entries < (needed := min(bucket_numel, flat.indexed)):
-        raise InvalidRequest(
-            f"optimizer steps of {needed} entries with a layout that expands {expansion.entries} entries at a time",
-            rule="a step expands all entries of its bucket at once",
-            legal="memory=partial(compressed, bucket=bucket_numel)",
-        )
-    fetched = [state for state in layout if state.life == "bucket" and state is not expansion]
-    return HostOffloader(fetched, bucket_numel, device) if fetched else None
+    layout = factory(entries=flat.numel, moments=tuple(moments), dtype=name, half=half_name, **pruned)
+    # a copy from which pruned weights are expanded is made in a step and never fetched
+    fetched = [state for state in layout if state.life == "bucket" and not state.name.endswith("_copy")]
+    return layout, HostOffloader(fetched, bucket_numel, device) if fetched else None

@@ -8,7 +8,7 @@ the same copies run one after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -54,15 +54,19 @@ class HostOffloader:
             )
             for state in self.fetched
         }
-        streams = CopyStreams(self.device, self.buffer_sets)
+        stepping, fetching, writing = accelerator.copy_streams(self.device)
+        fetched, written = list[Any](), list[Any]()  # events, by bucket
 
         def fetch(number: int) -> dict[str, torch.Tensor]:
             span = buckets[number]
             start, size = (number % self.buffer_sets) * self.bucket_numel, span.stop - span.start
             copies = {name: buffer[start : start + size] for name, buffer in buffers.items()}
-            with streams.fetching(number):
+            if number >= self.buffer_sets:
+                fetching.wait_event(written[number - self.buffer_sets])
+            with fetching:
                 for name, state in host_states.items():
                     copies[name].copy_(state[span], non_blocking=True)
+            fetched.append(fetching.record_event())
             return copies
 
         try:
@@ -71,66 +75,14 @@ class HostOffloader:
                 copies, last = next_copies, number + 1 == len(buckets)
                 if self.buffer_sets > 1 and not last:
                     next_copies = fetch(number + 1)
-                streams.wait_for_fetch(number)
+                stepping.wait_event(fetched[number])
                 yield span, copies
-                streams.mark_stepped(number)
-                with streams.writing_back(number):
+                writing.wait_event(stepping.record_event())
+                with writing:
                     for name, state in host_states.items():
                         state[span].copy_(copies[name], non_blocking=True)
+                written.append(writing.record_event())
                 if self.buffer_sets == 1 and not last:
                     next_copies = fetch(number + 1)
         finally:
-            streams.close()  # buffers must not be freed while copies are under way
-
-
-class CopyStreams:
-    """Order of fetch, step and write-back of buckets: by streams and events on CUDA, by program order on a CPU."""
-
-    def __init__(self, device: torch.device, buffer_sets: int) -> None:
-        self.buffer_sets, self.on_host = buffer_sets, accelerator.on_host(device)
-        if not self.on_host:
-            self.step = torch.accelerator.current_stream(device)
-            self.fetch, self.write_back = torch.Stream(device), torch.Stream(device)
-            self.fetch.wait_stream(self.step)  # the buffers are new, and earlier write-backs may be under way
-            self.events: dict[tuple[str, int], torch.Event] = {}
-
-    def _record(self, event_name: str, number: int, stream: torch.Stream) -> None:
-        self.events[event_name, number] = stream.record_event()
-
-    @contextmanager
-    def fetching(self, number: int) -> Iterator[None]:
-        """Context for copies to the buffers of bucket `number`, after their previous bucket is written back."""
-        if self.on_host:
-            yield
-            return
-        if number >= self.buffer_sets:
-            self.fetch.wait_event(self.events["written back", number - self.buffer_sets])
-        with self.fetch:
-            yield
-        self._record("fetched", number, self.fetch)
-
-    def wait_for_fetch(self, number: int) -> None:
-        """Let the step's stream wait until bucket `number` is fetched."""
-        if not self.on_host:
-            self.step.wait_event(self.events["fetched", number])
-
-    def mark_stepped(self, number: int) -> None:
-        """Record that bucket `number` is stepped."""
-        if not self.on_host:
-            self._record("stepped", number, self.step)
-
-    @contextmanager
-    def writing_back(self, number: int) -> Iterator[None]:
-        """Context for copies of bucket `number` to the host, after its step."""
-        if self.on_host:
-            yield
-            return
-        self.write_back.wait_event(self.events["stepped", number])
-        with self.write_back:
-            yield
-        self._record("written back", number, self.write_back)
-
-    def close(self) -> None:
-        """Wait until all write-backs are complete."""
-        if not self.on_host:
-            self.write_back.synchronize()
+            writing.synchronize()  # buffers must not be freed while copies are under way

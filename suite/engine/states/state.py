@@ -24,7 +24,7 @@ from suite.core.protocols import UpdateRule
 from suite.core.trace import COMPRESS, EXPAND
 from suite.engine.optim.optimizer import RuleState
 from suite.engine.states.compress import compress, expand, mask
-from suite.engine.states.flat_layout import FlatLayout, LayoutFactory, expansion_buffer, make_layout, make_offloader
+from suite.engine.states.flat_layout import FlatLayout, LayoutFactory, plan_states
 from suite.memory.layout import ModelStateSpec
 
 FusedStep = Callable[[UpdateRule, RuleState, torch.Tensor, float], None]  # see engine.optim.fused.step
@@ -47,8 +47,6 @@ class ModelState:
         entries: Entries of the flat order; the first `indexed` belong to pruned weights.
         fused: Step of one kernel, which reads the half-precision gradient; None for a step of separate operations.
         views: Gradient view of each weight that is not pruned, by the id of the weight.
-        expansion: Layout of the buffer from which a step expands pruned weights; it is allocated as `expansion_tensor`
-            while an update runs.
         pieces: Category, and marks of the begin and the end, of each compression and expansion.
     """
 
@@ -74,12 +72,12 @@ class ModelState:
         self.device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self.flat = FlatLayout(self.parameters, kept or {})
         self.entries, self.indexed = self.flat.entries, self.flat.indexed
-        self.layout = make_layout(layout, self.flat, moments, self.dtype, half)
-        self.bucket_numel = min(bucket_numel or self.entries, self.entries)
-        self.expansion = expansion_buffer(self.layout, self.flat)
-        self.offloader = make_offloader(self.layout, self.flat, bucket_numel, self.device)
+        self.bucket_numel = self.flat.bucket_numel(bucket_numel)
+        self.layout, self.offloader = plan_states(
+            layout, self.flat, moments, self.dtype, half, self.bucket_numel, self.device
+        )
         self.kept: dict[int, torch.Tensor] = {}
-        self.expansion_tensor: torch.Tensor | None = None
+        self.permanent: list[tuple[ModelStateSpec, torch.Tensor]] = []
         self.fused = fused
         self.mark = clock.mark if clock else accelerator.host_time
         self.pieces: list[tuple[str, float, float]] = []
@@ -98,17 +96,17 @@ class ModelState:
         """Copy the indices of all pruned weights to one allocation."""
         if not self.indexed:
             return
-        self.index = self._allocate(self.layout["index"])
+        index = self._allocate("index")
         for key, indices in self.flat.kept.items():
-            self.kept[key] = self.index[self.flat.spans[key]].copy_(indices)
+            self.kept[key] = index[self.flat.spans[key]].copy_(indices)
         self.flat.kept = self.kept  # frees the indices that were passed in
 
     def _allocate_states(self, moments: tuple[str, ...]) -> None:
         """Allocate the permanent states, and give the layers the weights that passes compute with."""
-        self.gradient = self._allocate(self.layout["half_gradient" if self.half else "gradient"])
+        self.gradient = self._allocate("half_gradient" if self.half else "gradient")
         self.full_gradient: torch.Tensor | None = None
         if self.half:
-            master = self._allocate(self.layout["master"])
+            master = self._allocate("master")
             for parameter in self.parameters:  # one at a time, which frees each weight before the next is copied
                 index = self.kept.get(id(parameter))
                 flat = parameter.data.reshape(-1) if index is None else compress(parameter.data, index)
@@ -127,14 +125,15 @@ class ModelState:
                     mask(parameter.data, index)
             full = [parameter.data for parameter in self.flat.order]
         if self.half and self.layout["gradient"].life == "always":
-            self.full_gradient = self._allocate(self.layout["gradient"])
-        self.rule = RuleState(full, {name: self._allocate(self.layout[name]) for name in moments})
+            self.full_gradient = self._allocate("gradient")
+        self.rule = RuleState(full, {name: self._allocate(name) for name in moments})
 
-    def _allocate(self, state: ModelStateSpec) -> torch.Tensor:
-        dtype = getattr(torch, state.dtype)
-        if state.home == "host":
-            return accelerator.host_zeros(state.entries, dtype, self.device)
-        return torch.zeros(state.entries, dtype=dtype, device=self.device)
+    def _allocate(self, name: str) -> torch.Tensor:
+        state = self.layout[name]
+        zeros = accelerator.host_zeros if state.home == "host" else torch.zeros
+        tensor = zeros(state.entries, dtype=getattr(torch, state.dtype), device=self.device)
+        self.permanent.append((state, tensor))
+        return tensor
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
@@ -234,19 +233,6 @@ class ModelState:
         """Step the weights bucket by bucket by their gradients times `factor`, which overwrites the gradients.
 
         Yields each bucket before it reads the bucket's gradient. `finish` counts the update."""
-        if self.expansion is not None:
-            self.expansion_tensor = self.make_expansion_tensor()
-        try:
-            yield from self._step_buckets(rule, factor)
-        finally:
-            self.expansion_tensor = None
-
-    def make_expansion_tensor(self) -> torch.Tensor:
-        """A tensor for the kept weights of a bucket, from which they are expanded."""
-        assert self.expansion is not None
-        return torch.empty(self.expansion.entries, dtype=getattr(torch, self.expansion.dtype), device=self.device)
-
-    def _step_buckets(self, rule: UpdateRule, factor: float) -> Iterator[slice]:
         if self.offloader is None:
             for bucket in self.buckets():
                 yield bucket
@@ -285,13 +271,19 @@ class ModelState:
         if self.half:
             self._round_bucket(bucket, weights[0])
         elif bucket.start < self.indexed:
-            begin = self.mark()
-            for parameter, part, position in self.flat.overlaps(self._indexed_part(bucket)):
-                expand(weights[0][position], self.kept[id(parameter)][part], parameter.data)
-            self.pieces.append((EXPAND, begin, self.mark()))
+            self._expand(bucket, weights[0])
 
-    def _indexed_part(self, bucket: slice) -> slice:
-        return slice(bucket.start, min(bucket.stop, self.indexed))
+    def _parts(self, bucket: slice) -> tuple[slice, slice]:
+        """The parts of a bucket that belong to pruned weights and to others."""
+        end = min(max(bucket.start, self.indexed), bucket.stop)
+        return slice(bucket.start, end), slice(end, bucket.stop)
+
+    def _expand(self, bucket: slice, values: torch.Tensor) -> None:
+        """Write the compressed `values` of a bucket to the pruned weights."""
+        begin = self.mark()
+        for parameter, part, position in self.flat.overlaps(self._parts(bucket)[0]):
+            expand(values[position], self.kept[id(parameter)][part], parameter.data)
+        self.pieces.append((EXPAND, begin, self.mark()))
 
     def bucket_weights(self, bucket: slice) -> list[torch.Tensor]:
         """Full-precision weights of a bucket: slices of the flat weights, or of the layers' own.
@@ -302,29 +294,25 @@ class ModelState:
         if not self.indexed and bucket == slice(0, self.entries):
             return self.rule.weights
         compressed: list[torch.Tensor] = []
+        indexed, unpruned = self._parts(bucket)
         if bucket.start < self.indexed:
-            assert self.expansion_tensor is not None
-            indexed = self._indexed_part(bucket)
-            kept_weights = self.expansion_tensor[: indexed.stop - indexed.start]
+            kept_weights = torch.empty(indexed.stop - indexed.start, dtype=self.dtype, device=self.device)
             begin = self.mark()
             for parameter, part, position in self.flat.overlaps(indexed):
                 index = self.kept[id(parameter)][part]
                 torch.index_select(parameter.data.view(-1), 0, index, out=kept_weights[position])
             self.pieces.append((EXPAND, begin, self.mark()))
             compressed.append(kept_weights)
-        unpruned = slice(max(bucket.start, self.indexed), bucket.stop)
         return [*compressed, *(parameter.data.view(-1)[part] for parameter, part, _ in self.flat.overlaps(unpruned))]
 
     def _round_bucket(self, bucket: slice, weights: torch.Tensor) -> None:
         """Round the full-precision weights of a bucket to the half-precision copies."""
-        for parameter, part, position in self.flat.overlaps(bucket):
-            if (index := self.kept.get(id(parameter))) is None:
-                parameter.data.view(-1)[part].copy_(weights[position])
-                continue
-            begin, size = self.mark(), part.stop - part.start
-            rounded = parameter.data.new_empty(size) if self.expansion_tensor is None else self.expansion_tensor[:size]
-            expand(rounded.copy_(weights[position]), index[part], parameter.data)
-            self.pieces.append((EXPAND, begin, self.mark()))
+        indexed, unpruned = self._parts(bucket)
+        count = indexed.stop - indexed.start
+        if count:
+            self._expand(bucket, weights[:count].to(self.device, self.half))
+        for parameter, part, position in self.flat.overlaps(unpruned):
+            parameter.data.view(-1)[part].copy_(weights[count:][position])
 
     def weights_moved(self) -> None:
         """Follow the layers' weights to other tensors."""
@@ -363,12 +351,8 @@ class ModelState:
     def allocated(self, home: str = "device") -> dict[str, int]:
         """Bytes of permanent states at `home`, by the layout's kinds."""
         kinds = {state.kind: 0 for state in self.layout if state.life == "always" and state.home == home}
-        tensors = [("weights", "device", p.data) for p in self.parameters] + [("gradients", "device", self.gradient)]
-        tensors += [("weights", self.layout["master"].home, self.rule.weights[0])] if self.half else []
-        tensors += [("gradients", "device", self.full_gradient)] if self.full_gradient is not None else []
-        tensors += [("indices", "device", self.index)] if self.kept else []
-        tensors += [("moments", self.layout[name].home, moment) for name, moment in self.rule.moments.items()]
-        for kind, tensor_home, tensor in tensors:
-            if tensor_home == home:
-                kinds[kind] = kinds.get(kind, 0) + tensor.numel() * tensor.element_size()
+        read = [(self.layout.read, parameter.data) for parameter in self.parameters]
+        for state, tensor in (*read, *self.permanent):
+            if state.home == home:
+                kinds[state.kind] += tensor.nbytes
         return kinds

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from suite import accelerator
 from suite.comm.collective.process_group import Done
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.optimizer import Adam
 from suite.engine.optim.update import Update
-from suite.engine.states import offload
-from suite.engine.states.offload import CopyStreams, HostOffloader
+from suite.engine.states.offload import HostOffloader
 from suite.engine.states.state import ModelState
 from suite.memory.layout import ModelStateSpec, offloaded, resident
 from tests.support.refusals import refused
@@ -60,7 +60,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = cycle(["fetch", "write-back"])
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: Stream("step", log))
     monkeypatch.setattr(torch, "Stream", lambda device: Stream(next(names), log))
-    monkeypatch.setattr(offload, "CopyStreams", lambda device, sets: CopyStreams(torch.device("cuda"), sets))
+    streams = accelerator.copy_streams
+    monkeypatch.setattr(accelerator, "copy_streams", lambda device: streams("cuda"))
     return log
 
 

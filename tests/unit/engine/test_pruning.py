@@ -114,7 +114,6 @@ INDEX = torch.tensor([0], dtype=torch.int32)
 REFUSED: list[tuple[dict[str, Any], Any, dict[str, Any]]] = [
     ({"memory": resident, "half": "bfloat16"}, TICKET, fault(subject="in a layout that keeps all")),
     ({"memory": partial(offloaded, bucket=100), "bucket_numel": 100}, TICKET, fault(legal="memory=compressed")),
-    ({"memory": partial(compressed, bucket=3), "bucket_numel": 40}, TICKET, fault(subject="that expands 3 entries")),
     ({"pruning": Pruning(FixedMask(TICKET), 0.8)}, TICKET, fault(subject="a pruned network")),
     ({}, {(1, "nothing.weight"): INDEX}, fault(subject="nothing.weight of layer 1, which this model does not train")),
     ({}, {KEY: INDEX + 768}, fault(subject=f"weight {KEY[1]} of layer {KEY[0]}", rule="from 0 to 767")),
