@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from suite.core.values import format_typed
 
@@ -100,17 +101,18 @@ def _setting_of(text: str) -> tuple[str, str | None]:
     return (setting["key"], setting["value"].rstrip(",")) if setting else ("", None)
 
 
-Broken = tuple[object, str, str]  # true if a rule is broken, what breaks it, and the rule
+# true if a rule is broken; what breaks it, the rule, and perhaps a legal value
+Broken = tuple[Any, ...]
 
 
 def refuse(rules: Iterable[Broken]) -> None:
     """Raise InvalidRequest for the first broken rule of a list or a generator; later ones are not evaluated.
 
-    refuse([(samples % 2, f"a batch of {samples} samples", "an even number")])
+    refuse([(samples % 2, f"a batch of {samples} samples", "an even number", "8")])
     """
-    for broken, what, rule in rules:
+    for broken, what, rule, *legal in rules:
         if broken:
-            raise InvalidRequest(what, rule=rule)
+            raise InvalidRequest(what, rule=rule, legal="".join(legal))
 
 
 class UnknownName(InvalidRequest):

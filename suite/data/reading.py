@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest, refuse
+from suite.core.errors import InvalidRequest, UnknownName, refuse
 
 PIECE = 1 << 22  # bytes hashed per read
 
@@ -24,6 +24,7 @@ PIECE = 1 << 22  # bytes hashed per read
 UNPACKING = (EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 DAMAGED = (ValueError, TypeError, OSError, OverflowError, StopIteration, *UNPACKING)
 
+Layouts = Mapping[str, Sequence[str | Sequence[str]]]  # files and folders by data set; of a group the first that exists
 # Kinds of numpy and numbers of dimensions that an array of an archive may have
 Form = tuple[str, tuple[int, ...]]
 COUNT, WHOLE, REAL = ("iu", (0, 1, 2)), ("iu", (1,)), ("biuf", (1,))
@@ -49,6 +50,20 @@ def located(name: str, folder: str | os.PathLike[str] | None, wanted: Sequence[s
         refuse([(not here, what, f"it holds {expected}")])
         paths.append(here[0])
     return paths
+
+
+def published(
+    name: str, folder: str | os.PathLike[str] | None, layouts: Layouts, without: Sequence[str] = ()
+) -> list[Path]:
+    """Files of a data set by the layouts of its module; none for the data sets `without` files.
+
+    Raises UnknownName for another name, and InvalidRequest with the existing files in place of missing ones.
+    """
+    if name in without:
+        return []
+    if name not in layouts:
+        raise UnknownName("data set", name, [*without, *layouts])
+    return located(name, folder, layouts[name])
 
 
 def text_of(path: Path) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import InvalidRequest, UnknownName
-from suite.data.reading import located, text_of
-from suite.data.text_classification import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
+from suite.core.errors import refuse
+from suite.data.reading import published, text_of
+from suite.data.samples import check_content, check_least
+from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
 
 LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}
 CLASSES, VOCABULARY = 2, 10_000
@@ -25,25 +26,24 @@ WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Labelled:
     """Reviews of aclImdb/{train,test}/{neg,pos}/*.txt. Class 0 is negative. `vocabulary` is its number of words."""
-    if vocabulary <= MARKS:
-        raise InvalidRequest(
-            f"data.source.vocabulary={vocabulary}", rule=f"at least {MARKS + 1}", legal=str(VOCABULARY)
-        )
-    read = [[_words(path) for path in _reviews(part)] for part in _paths("imdb", folder)]
+    refuse([(vocabulary <= MARKS, f"data.source.vocabulary={vocabulary}", f"at least {MARKS + 1}")])
+    read = [[_words(path) for path in _reviews(part)] for part in published("imdb", folder, LAYOUTS)]
     learned, validation = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
     words = vocabulary_of(learned[0], vocabulary)
-    return Labelled("imdb", CLASSES, len(words) + MARKS, encoded(*learned, words), encoded(*validation, words))
+    train, test = encoded(*learned, words), encoded(*validation, words)
+    return Labelled("imdb", train, test, CLASSES, len(words) + MARKS)
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest for a folder of another layout, without reading its reviews."""
-    for part in _paths(name, folder):
+    for part in published(name, folder, LAYOUTS):
         _reviews(part)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network that does not classify texts."""
-    check(name, shape, classes=CLASSES, vocabulary=MARKS + 1)
+    check_content(name, shape, "labelled_text")
+    check_least(name, shape, classes=CLASSES, vocabulary=MARKS + 1)
 
 
 def _words(path: Path) -> Sequence[str]:
@@ -53,13 +53,5 @@ def _words(path: Path) -> Sequence[str]:
 def _reviews(part: Path) -> list[Path]:
     """Return the paths of the reviews, sorted by name. Raises InvalidRequest for a part without reviews."""
     paths = sorted(part.glob("*.txt"))
-    if not paths:
-        raise InvalidRequest(f"imdb: no reviews in {part}", rule="at least one in each part", legal="0_9.txt")
+    refuse([(not paths, f"imdb: no reviews in {part}", "at least one in each part, such as 0_9.txt")])
     return paths
-
-
-def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """The four folders of the published layout. Raises InvalidRequest with the existing content instead."""
-    if name not in LAYOUTS:
-        raise UnknownName("data set of reviews", name, list(LAYOUTS))
-    return located(name, folder, LAYOUTS[name])

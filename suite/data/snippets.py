@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import InvalidRequest, UnknownName
-from suite.data.text_classification import MARKS, Labelled, check, encoded, in_turn, vocabulary_of
+from suite.core.errors import refuse
+from suite.data.reading import located, published
+from suite.data.samples import check_content, check_least
+from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
 SKIPPED = frozenset({"__pycache__", "test", "tests"})
@@ -43,45 +45,32 @@ def snippets(
             fifth of each package is held out: files in the order of their hash, until the fifth is reached.
         folder: Another tree of packages; None for the standard library of this interpreter.
     """
-    least = {"length": 1, "vocabulary": MARKS + 1, "train": 1, "validation": 1}
-    arguments = {"length": length, "vocabulary": vocabulary, "train": train, "validation": validation}
-    for name, number in arguments.items():
-        if number < least[name]:
-            raise InvalidRequest(f"data.source.{name}={number}", rule=f"at least {least[name]}", legal=str(least[name]))
+    least = {
+        "length": (length, 1),
+        "vocabulary": (vocabulary, MARKS + 1),
+        "train": (train, 1),
+        "validation": (validation, 1),
+    }
+    refuse((n < low, f"data.source.{name}={n}", f"at least {low}") for name, (n, low) in least.items())
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     parts: tuple[list[list[Sequence[str]]], ...] = ([], [])
     for package in PACKAGES:
         for held_out, pieces in enumerate(_divided(root, package, length)):
             limit = validation if held_out else train
-            if len(pieces) < limit:
-                side = "validation" if held_out else "train"
-                what = f"data.source.{side}={limit} of {package} in {root}"
-                raise InvalidRequest(
-                    what, rule=f"it has {len(pieces)} snippets of {length} words there", legal=str(len(pieces))
-                )
+            side = "validation" if held_out else "train"
+            what = f"data.source.{side}={limit} of {package} in {root}"
+            refuse([(len(pieces) < limit, what, f"its {len(pieces)} snippets of {length} words there")])
             parts[held_out].append([pieces[place * len(pieces) // limit] for place in range(limit)])
     learned, held_out_part = (in_turn(part) for part in parts)
     words = vocabulary_of(learned[0], vocabulary)
-    return Labelled(
-        "snippets",
-        len(PACKAGES),
-        len(words) + MARKS,
-        encoded(*learned, words),
-        encoded(*held_out_part, words),
-    )
+    train_part, validation_part = encoded(*learned, words), encoded(*held_out_part, words)
+    return Labelled("snippets", train_part, validation_part, len(PACKAGES), len(words) + MARKS)
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest for a tree without the packages, without reading them."""
-    if name != "snippets":
-        raise UnknownName("data set of snippets", name, ["snippets"])
-    root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
-    missing = [package for package in PACKAGES if not (root / package).is_dir()]
-    if missing:
-        rule = f"it holds {', '.join(PACKAGES)}"
-        raise InvalidRequest(
-            f"snippets: {root} has no {missing[0]}", rule=rule, legal="the folder of a standard library"
-        )
+    published(name, folder, {}, ["snippets"])
+    located(name, sysconfig.get_path("stdlib") if folder is None else folder, PACKAGES)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
@@ -89,7 +78,8 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 
     The number of words of a config is only known when a rank reads them.
     """
-    check(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
+    check_content(name, shape, "labelled_text")
+    check_least(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
 
 
 def _divided(root: Path, package: str, length: int) -> tuple[list[Sequence[str]], list[Sequence[str]]]:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import Broken, refuse
 from suite.core.protocols import DataSource
-from suite.data.reading import located
+from suite.data.reading import published
+from suite.data.samples import check_content, check_least
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
@@ -35,7 +36,6 @@ LINE_END = b"\n"
 SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
 SKIPPED_PREFIX = "_sysconfigdata"
 
-FITTING = {"sentence_pairs": "number_names", "labelled_text": "snippets"}  # data of networks by their samples
 LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first name that is there is read
     "wikitext_103": (("wiki.train.tokens", "wiki.train.raw"), ("wiki.valid.tokens", "wiki.valid.raw")),
     "bookcorpus": (("books_large_p1.txt",), ("books_large_p2.txt",)),
@@ -81,22 +81,18 @@ def standard_library(
         validation: Share of files to hold out, chosen by a hash of the relative name, and their share of the limit.
         folder: Another tree of .py files; None for the standard library of this interpreter.
     """
-    if not 0.0 < validation < 1.0:
-        raise InvalidRequest(f"validation={validation}", rule="a share above 0 and below 1", legal="0.1")
-    _positive_limit(limit_bytes)
+    refuse(
+        [(not 0.0 < validation < 1.0, f"validation={validation}", "a share above 0 and below 1"), _limit(limit_bytes)]
+    )
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     names = sorted(_sources(root)) if root.is_dir() else []
     share = None if limit_bytes is None else round(limit_bytes * validation)
     rest = None if limit_bytes is None or share is None else limit_bytes - share
     train = _concatenated(root, [name for name in names if _draw(name) >= validation], rest)
     valid = _concatenated(root, [name for name in names if _draw(name) < validation], share)
-    if not train or not valid:
-        raise InvalidRequest(
-            f"{len(train)} bytes of training and {len(valid)} of validation text in {root} ({len(names)} sources, "
-            f"limit_bytes={limit_bytes}, validation={validation})",
-            rule="both parts hold at least one file",
-            legal="limit_bytes=4000000, validation=0.1 and the folder of a standard library",
-        )
+    found = f"{len(train)} bytes of training and {len(valid)} of validation text in {len(names)} sources of {root}"
+    what = f"{found}, limit_bytes={limit_bytes}"
+    refuse([(not train or not valid, what, "both parts hold a file: a larger limit_bytes, or more sources")])
     return Text("standard_library", _as_tokens(train), _as_tokens(valid))
 
 
@@ -108,10 +104,8 @@ def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = No
     Args:
         limit_bytes: Number of bytes to use from the start of the training file.
     """
-    _positive_limit(limit_bytes)
-    train, valid = (
-        np.memmap(path, dtype=np.uint8, mode="r") for path in located("wikitext_103", folder, LAYOUTS["wikitext_103"])
-    )
+    refuse([_limit(limit_bytes)])
+    train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in published("wikitext_103", folder, LAYOUTS))
     return Text("wikitext_103", train[:limit_bytes], valid)
 
 
@@ -130,45 +124,30 @@ def bookcorpus(
     Args:
         limit_bytes: Largest number of bytes of both parts together; a block is never cut.
     """
-    _positive_limit(limit_bytes)
-    if block_bytes < 1 or held_out < 2:
-        raise InvalidRequest(
-            f"block_bytes={block_bytes}, held_out={held_out}", rule="at least 1 and 2", legal=f"{BLOCK}, 20"
-        )
+    odd = block_bytes < 1 or held_out < 2
+    refuse([_limit(limit_bytes), (odd, f"block_bytes={block_bytes}, held_out={held_out}", "at least 1 and 2")])
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     total = 0
-    for path in located("bookcorpus", folder, LAYOUTS["bookcorpus"]):
+    for path in published("bookcorpus", folder, LAYOUTS):
         for number, block in enumerate(_line_blocks(path, block_bytes)):
             if limit_bytes is not None and total + len(block) > limit_bytes:
                 break
             parts[number % held_out == held_out - 1].append(block)
             total += len(block)
-    if not parts[False] or not parts[True]:
-        raise InvalidRequest(
-            f"{len(parts[False])} training and {len(parts[True])} validation blocks in {folder}",
-            rule=f"at least {held_out} blocks of {block_bytes} bytes",
-            legal=f"limit_bytes={2 * held_out * block_bytes}, or none",
-        )
+    what = f"{len(parts[False])} training and {len(parts[True])} validation blocks in {folder}"
+    refuse([(not all(parts.values()), what, f"at least {held_out} blocks of {block_bytes} bytes")])
     return Text("bookcorpus", _as_tokens(b"".join(parts[False])), _as_tokens(b"".join(parts[True])))
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest if files of the corpus are missing, without reading them."""
-    if name == "standard_library":
-        return
-    if name not in LAYOUTS:
-        raise UnknownName("corpus", name, ["standard_library", *LAYOUTS])
-    located(name, folder, LAYOUTS[name])
+    published(name, folder, LAYOUTS, ["standard_library"])
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network of images, classes or sentence pairs, or with fewer than 256 tokens."""
-    if shape.content != "text":
-        kind, legal = type(shape).__name__, FITTING.get(shape.content, "digits")
-        raise InvalidRequest(f"data={name} with a {kind}", rule="text is for a language model", legal=f"data={legal}")
-    if shape.vocabulary < VOCABULARY:
-        what = f"model.shape.vocabulary={shape.vocabulary} on bytes"
-        raise InvalidRequest(what, rule="text is bytes: at least 256", legal="256")
+    check_content(name, shape, "text")
+    check_least(name, shape, vocabulary=VOCABULARY)
 
 
 def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:
@@ -178,9 +157,7 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
     generator's raw stream, which numpy keeps across releases.
     """
     _fits(tokens, batch, sequence)
-    for name, value in (("seed", seed), ("k", k)):
-        if value < 0:
-            raise InvalidRequest(name, value, rule="at least 0", legal=f"{name}=0")
+    refuse([(min(seed, k) < 0, f"batch {k} of seed {seed}", "numbers of at least 0")])
     draws = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(k,))).random_raw(batch)
     starts = (draws % np.uint64(len(tokens) - sequence)).astype(np.int64)
     return _cut(tokens, starts, sequence)
@@ -209,20 +186,16 @@ def _cut(tokens: Tokens, starts: NDArray[np.int64], sequence: int) -> Batch:
 
 
 def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
-    for name, value in (("batch", batch), ("sequence", sequence)):
-        if value < 1:
-            raise InvalidRequest(name, value, rule="at least 1", legal=f"{name}=1")
-    if len(tokens) <= sequence:
-        raise InvalidRequest(
-            f"{len(tokens)} tokens for windows of {sequence}",
-            rule="a window and the token after it",
-            legal=f"sequence={max(1, len(tokens) - 1)}" if len(tokens) > 1 else "a longer text",
-        )
+    refuse(
+        [
+            (min(batch, sequence) < 1, f"a batch of {batch} windows of {sequence} tokens", "at least 1"),
+            (len(tokens) <= sequence, f"{len(tokens)} tokens for windows of {sequence}", "a window and one token more"),
+        ]
+    )
 
 
-def _positive_limit(limit_bytes: int | None) -> None:
-    if limit_bytes is not None and limit_bytes < 1:
-        raise InvalidRequest(f"limit_bytes={limit_bytes}", rule="at least 1, or none", legal="4000000")
+def _limit(limit_bytes: int | None) -> Broken:
+    return limit_bytes is not None and limit_bytes < 1, f"limit_bytes={limit_bytes}", "at least 1, or none"
 
 
 def _as_tokens(text: bytes) -> NDArray[np.uint8]:

@@ -7,9 +7,8 @@ truncated, shorter texts are padded.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -17,9 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest
-from suite.core.protocols import DataSource
-from suite.data.epochs import places
+from suite.data.samples import Samples, check_least
 
 Text = TypeVar("Text")
 Tokens = NDArray[np.int64]
@@ -36,6 +33,14 @@ class Texts:
     ends: NDArray[np.int64]
     classes: NDArray[np.int64]
 
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def update(self, digest: Any) -> int:
+        for array in (self.tokens, self.ends, self.classes):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return self.tokens.nbytes
+
     def rows(self, places: Sequence[int], length: int) -> Tokens:
         """Texts at `places`, shape (n, length)."""
         padded = np.full((len(places), length), PADDING, np.int64)
@@ -47,7 +52,7 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labelled(DataSource):
+class Labelled(Samples[Texts]):
     """One data set of texts.
 
     Attributes:
@@ -55,44 +60,12 @@ class Labelled(DataSource):
         vocabulary: Number of words, including padding and unknown.
     """
 
-    name: str
     classes: int
     vocabulary: int
-    train: Texts
-    validation: Texts
 
-    @property
-    def samples(self) -> int:
-        """Texts of one epoch."""
-        return len(self.train.classes)
-
-    @property
-    def held_out(self) -> int:
-        return len(self.validation.classes)
-
-    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
-        """Batch `number` of a training run.
-
-        An epoch contains every text once, in an order drawn from (seed, epoch). A batch continues where the one before
-        it ended. Raises InvalidRequest for a network without these classes or words.
-        """
-        return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
-
-    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every full batch of validation texts, in order."""
-        for start in range(0, self.held_out - size + 1, size):
-            yield self._cut(self.validation, range(start, start + size), shape)
-
-    def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and SHA-256 of tokens and classes, training before validation."""
-        arrays = [a for part in (self.train, self.validation) for a in (part.tokens, part.ends, part.classes)]
-        digest = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-        size = self.train.tokens.nbytes + self.validation.tokens.nbytes
-        return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
-
-    def _cut(self, part: Texts, chosen: Sequence[int], shape: Any) -> Batch:
-        check(self.name, shape, classes=self.classes, vocabulary=self.vocabulary)
-        return part.rows(chosen, shape.sequence), part.classes[list(chosen)]
+    def cut(self, part: Texts, places: Sequence[int], shape: Any) -> Batch:
+        check_least(self.name, shape, classes=self.classes, vocabulary=self.vocabulary)
+        return part.rows(places, shape.sequence), part.classes[list(places)]
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
@@ -119,17 +92,3 @@ def encoded(texts: Iterable[Sequence[str]], classes: Sequence[int], vocabulary: 
     rows = [[vocabulary.get(word, UNKNOWN) for word in text] for text in texts]
     tokens = np.array([number for row in rows for number in row], np.uint16)
     return Texts(tokens, np.cumsum([len(row) for row in rows], dtype=np.int64), np.array(classes, np.int64))
-
-
-def check(name: str, shape: Any, *, classes: int, vocabulary: int) -> None:
-    """Raise InvalidRequest for a network that does not classify texts, or has too few classes or words."""
-    if shape.content != "labelled_text":
-        kind = type(shape).__name__
-        what = f"data={name} with a {kind}"
-        raise InvalidRequest(
-            what, rule="labelled texts are for a classifier of texts", legal="model=residual_lstm_narrow"
-        )
-    for field, least in (("classes", classes), ("vocabulary", vocabulary)):
-        if getattr(shape, field) < least:
-            what, rule = f"model.shape.{field}={getattr(shape, field)}", f"data={name} has {least}"
-            raise InvalidRequest(what, rule=rule, legal=f"model.shape.{field}={least}")

@@ -8,10 +8,9 @@ BLEU between joined texts, so it does not depend on the pieces.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.core.protocols import DataSource
-from suite.data.epochs import order, places
-from suite.data.reading import located, text_of
+from suite.core.errors import MissingDependency, refuse
+from suite.data.reading import published, text_of
+from suite.data.samples import Part, Samples, check_content, check_least, order
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 Tokens = NDArray[np.int64]
@@ -49,24 +47,20 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
         "newstest2014.tok.bpe.32000.de",
     )
 }
+OWN = ("number_names",)  # data sets without files of the user
 CONTINUED = "@@"  # ends a piece that the next one belongs to
 CHUNK = 1 << 26  # bytes of a file that are searched for lines at a time
 
 
-class SentenceSet(Protocol):
+class SentenceSet(Part, Protocol):
     """Training or validation pairs."""
-
-    def __len__(self) -> int: ...
 
     def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
         """Words of a source and of its translation."""
 
-    def update(self, digest: Any) -> int:
-        """Update a hash with the bytes of the pairs."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Translation(DataSource):
+class Translation(Samples[SentenceSet]):
     """One data set of pairs.
 
     Attributes:
@@ -75,10 +69,7 @@ class Translation(DataSource):
         tokenize: Tokenization of sacrebleu.
     """
 
-    name: str
     words: Sequence[str]
-    train: SentenceSet
-    validation: SentenceSet
     joined: Callable[[Sequence[str]], str]
     tokenize: str
 
@@ -86,33 +77,8 @@ class Translation(DataSource):
     def vocabulary(self) -> int:
         return len(self.words)
 
-    @property
-    def samples(self) -> int:
-        """Pairs of one epoch."""
-        return len(self.train)
-
-    @property
-    def held_out(self) -> int:
-        return len(self.validation)
-
-    def batch(self, number: int, *, size: int, seed: int, shape: Any) -> Batch:
-        """Batch `number` of a training run.
-
-        An epoch contains every pair once, in an order drawn from (seed, epoch). A batch continues where the one before
-        it ended. Raises InvalidRequest for a network without these words.
-        """
-        return self._cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
-
-    def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
-        """Every full batch of validation pairs, in order."""
-        for start in range(0, self.held_out - size + 1, size):
-            yield self._cut(self.validation, range(start, start + size), shape)
-
-    def provenance(self) -> dict[str, str | int]:
-        """Name, bytes and SHA-256, training before validation. For files, the hash covers names and sizes."""
-        digest = hashlib.sha256("\n".join(self.words).encode())
-        size = sum(part.update(digest) for part in (self.train, self.validation))
-        return {"name": self.name, "bytes": size, "sha256": digest.hexdigest()}
+    def head(self) -> bytes:
+        return "\n".join(self.words).encode()
 
     def score(self, decoded: Sequence[Any], batches: Sequence[Batch]) -> dict[str, float]:
         """Corpus BLEU, 0 to 100, of the decoded tokens (batch, length) of each batch against its targets."""
@@ -122,10 +88,8 @@ class Translation(DataSource):
             raise MissingDependency("sacrebleu", "pip install sacrebleu to score translations") from error
         sentences = [self.text(row) for rows in decoded for row in np.asarray(rows)]
         right = [self.text(row) for _, targets in batches for row in np.asarray(targets)]
-        if len(sentences) != len(right) or not right:
-            raise InvalidRequest(
-                f"{len(sentences)} translations of {len(right)} sentences", rule="one of each, at least 1"
-            )
+        uneven = len(sentences) != len(right) or not right
+        refuse([(uneven, f"{len(sentences)} translations of {len(right)} sentences", "one of each, at least 1")])
         return {"bleu": float(BLEU(tokenize=self.tokenize).corpus_score(sentences, [right]).score)}
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -138,10 +102,10 @@ class Translation(DataSource):
                 words.append(self.words[token] if token < len(self.words) else MARKS[1])
         return self.joined(words)
 
-    def _cut(self, part: SentenceSet, chosen: Sequence[int], shape: Any) -> Batch:
-        _check(self.name, self.vocabulary, shape)
-        sources, inputs, targets = (np.full((len(chosen), shape.sequence), PADDING, np.int64) for _ in range(3))
-        for row, place in enumerate(chosen):
+    def cut(self, part: SentenceSet, places: Sequence[int], shape: Any) -> Batch:
+        check_least(self.name, shape, vocabulary=self.vocabulary)
+        sources, inputs, targets = (np.full((len(places), shape.sequence), PADDING, np.int64) for _ in range(3))
+        for row, place in enumerate(places):
             source, target = part.pair(place)
             for translated, words in (
                 (sources, (BEGIN, *source, END)),
@@ -179,15 +143,13 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
     German names are one word, so they are divided into the fixed pieces above and scored by letter. Raises
     MissingDependency without num2words.
     """
-    if not 1 < limit <= LIMIT:
-        raise InvalidRequest(
-            f"data.source.limit={limit}", rule=f"from 2 to {LIMIT}, above which names have spaces", legal="2"
-        )
-    for name, number in (("train", train), ("validation", validation)):
-        if number < 1 or train + validation > limit:
-            what = f"data.source.{name}={number} of data.source.limit={limit}"
-            rule = f"at least 1, and no more numbers than there are: {train + validation} are asked for"
-            raise InvalidRequest(what, rule=rule, legal="1")
+    refuse(
+        [
+            (not 1 < limit <= LIMIT, f"data.source.limit={limit}", f"from 2 to {LIMIT}, above which names have spaces"),
+            (min(train, validation) < 1, f"data.source.train={train}, validation={validation}", "at least 1"),
+            (train + validation > limit, f"data.source.train={train}, validation={validation}", f"{limit} in all"),
+        ]
+    )
     try:
         from num2words import num2words
     except ImportError as error:
@@ -199,17 +161,15 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
     def pair(number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         written = num2words(number, lang="de")
         source, target = english.findall(num2words(number, lang="en")), german.findall(written)
-        if "".join(target) != written or not set(source) <= number_of.keys():
-            raise InvalidRequest(
-                f"num2words writes {number} as {written!r}", rule="in known pieces", legal="num2words 0.5.14"
-            )
+        strange = "".join(target) != written or not set(source) <= number_of.keys()
+        refuse([(strange, f"num2words writes {number} as {written!r}", "the known pieces of num2words 0.5.14")])
         return tuple(number_of[word] for word in source), tuple(number_of[piece] for piece in target)
 
     drawn = order(limit, 0, 0)[: train + validation].tolist()
     held_out, learned = (
         SentencesInMemory([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:])
     )
-    return Translation("number_names", words, learned, held_out, "".join, "char")
+    return Translation("number_names", learned, held_out, words, "".join, "char")
 
 
 # -- WMT16 -------------------------------------------------------------------------------------------------------------
@@ -228,9 +188,8 @@ class SentenceFiles:
         """Bytes of each file and the ends of its lines. Raises InvalidRequest if one file has more lines."""
         pair = tuple(_lines(path) for path in (self.source, self.target))
         counts = [len(ends) for _, ends in pair]
-        if counts[0] != counts[1]:
-            what = f"{self.source.name} of {counts[0]} lines and {self.target.name} of {counts[1]}"
-            raise InvalidRequest(what, rule="a line of one is the translation of the other's", legal=str(min(counts)))
+        what = f"{self.source.name} of {counts[0]} lines and {self.target.name} of {counts[1]}"
+        refuse([(counts[0] != counts[1], what, "a line of one is the translation of the other's")])
         return pair
 
     def __len__(self) -> int:
@@ -260,34 +219,24 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
     The number of a piece is its line in the vocabulary file after the four special tokens. Both sides are already
     tokenized, so sacrebleu splits joined pieces at spaces. The score is not comparable with scores of raw texts.
     """
-    listed, *paths = _paths("wmt16", folder)
+    listed, *paths = published("wmt16", folder, LAYOUTS)
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
     train, validation = (SentenceFiles(paths[at], paths[at + 1], number_of) for at in (0, 2))
-    return Translation("wmt16", words, train, validation, _whole_words, "none")
+    return Translation("wmt16", train, validation, words, _whole_words, "none")
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest if files of the data set are missing, without reading them."""
-    if name != "number_names":
-        _paths(name, folder)
+    published(name, folder, LAYOUTS, OWN)
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network that does not translate, or has too few words."""
-    words = (*ENGLISH, *GERMAN) if name == "number_names" else _vocabulary(_paths(name, folder)[0])
-    _check(name, len(MARKS) + len(words), shape)
-
-
-def _check(name: str, vocabulary: int, shape: Any) -> None:
-    if shape.content != "sentence_pairs":
-        what = f"data={name} with a {type(shape).__name__}"
-        raise InvalidRequest(
-            what, rule="pairs of sentences are for a network that translates", legal="model=gnmt_narrow"
-        )
-    if shape.vocabulary < vocabulary:
-        what, rule = f"model.shape.vocabulary={shape.vocabulary}", f"data={name} has {vocabulary} words"
-        raise InvalidRequest(what, rule=rule, legal=f"model.shape.vocabulary={vocabulary}")
+    paths = published(name, folder, LAYOUTS, OWN)
+    words = _vocabulary(paths[0]) if paths else (*ENGLISH, *GERMAN)
+    check_content(name, shape, "sentence_pairs")
+    check_least(name, shape, vocabulary=len(MARKS) + len(words))
 
 
 def _vocabulary(path: Path) -> list[str]:
@@ -305,10 +254,3 @@ def _lines(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if text[-1] != ord("\n"):
         ends = np.append(ends, len(text))
     return text, ends
-
-
-def _paths(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
-    """Files of a published layout. Raises InvalidRequest with the existing files instead."""
-    if name not in LAYOUTS:
-        raise UnknownName("data set of pairs", name, ["number_names", *LAYOUTS])
-    return located(name, folder, LAYOUTS[name])

@@ -55,7 +55,7 @@ class Graph:
         for part in ("train", "validation", "test"):
             mask = np.asarray(getattr(self, part))
             object.__setattr__(self, part, np.zeros(self.vertices, np.bool_) if mask.shape == (0,) else mask)
-        refuse((broken, f"{self.name}: {what}", rule) for broken, what, rule in self._rules())
+        refuse((broken, f"{self.name}: {what}", *rest) for broken, what, *rest in self._rules())
 
     def _rules(self) -> Iterator[Broken]:
         matrix, features, labels, classes = self.adjacency, self.features, self.labels, self.classes

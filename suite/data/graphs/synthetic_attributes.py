@@ -41,7 +41,7 @@ class SyntheticGraph:
     validation: float = VALIDATION
 
     def __post_init__(self) -> None:
-        refuse((broken, f"{self.name}: {what}", rule) for broken, what, rule in self._rules())
+        refuse((broken, f"{self.name}: {what}", *rest) for broken, what, *rest in self._rules())
 
     def _rules(self) -> Iterator[Broken]:
         """Rules of the settings; a generator adds its own."""

@@ -61,7 +61,7 @@ def test_snippets_that_are_not_there_are_refused(library: Path) -> None:
         ("validation", 0, "1"),
     ):
         arguments = {"length": 3, "train": 14, "validation": 4, key: value}
-        with refused(InvalidRequest, f"data.source.{key}", str(value), legal=legal):
+        with refused(InvalidRequest, f"data.source.{key}", str(value), rule=legal):
             snippets(folder=library, **arguments)
 
 
@@ -118,7 +118,7 @@ def test_parts_without_reviews_are_refused(reviews: Path) -> None:
     (reviews / "test/neg/0_2.txt").unlink()
     with refused(InvalidRequest, subject="neg"):
         sentiment.check_folder("imdb", reviews)
-    with refused(InvalidRequest, "data.source.vocabulary", "2", legal="10000"):
+    with refused(InvalidRequest, "data.source.vocabulary", "2", rule="at least 3"):
         imdb(reviews, vocabulary=2)
 
 

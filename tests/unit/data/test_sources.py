@@ -13,8 +13,8 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import batches, sentiment, snippets, text, translation
 from suite.data import images as data_images
 from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
-from suite.data.epochs import order
 from suite.data.images import Images, ImagesInMemory
+from suite.data.samples import order
 from suite.data.text_classification import Labelled, Texts
 from suite.data.translation import MARKS, SentencesInMemory, Translation
 from suite.workload import Transformer
@@ -26,22 +26,22 @@ from tests.unit.data.written import lstm, vgg, write
 def images(count: int) -> Images:
     """Images of one pixel; the byte is the image's position."""
     places = np.arange(count)
-    part = ImagesInMemory(places.astype(np.uint8).reshape(-1, 1, 1, 1), places.astype(np.int64) % 10)
-    return Images("numbered", 10, part, part)
+    part = ImagesInMemory(places.astype(np.int64) % 10, places.astype(np.uint8).reshape(-1, 1, 1, 1))
+    return Images("numbered", part, part, 10)
 
 
 def texts(count: int) -> Labelled:
     """Texts of one word; the word is the text's position."""
     places = np.arange(count)
     part = Texts(places.astype(np.uint16), places + 1, places % 10)
-    return Labelled("numbered", 10, count, part, part)
+    return Labelled("numbered", part, part, 10, count)
 
 
 def pairs(count: int) -> Translation:
     """Sentences of one word, which is translated by its last digit."""
     words = (*MARKS, *map(str, range(count)))
     part = SentencesInMemory([([len(MARKS) + place], [len(MARKS) + place % 10]) for place in range(count)])
-    return Translation("numbered", words, part, part, "".join, "char")
+    return Translation("numbered", part, part, words, "".join, "char")
 
 
 def positions(batch: Any) -> list[int]:
@@ -99,9 +99,8 @@ def test_provenance_is_of_samples_and_of_classes() -> None:
         assert (said["name"], said["bytes"]) == ("numbered", nbytes)
         assert said["sha256"] != source(8).provenance()["sha256"]
     one = texts(9)
-    other = Labelled(
-        "numbered", 10, 9, Texts(one.train.tokens, one.train.ends, one.train.classes[::-1]), one.validation
-    )
+    turned = Texts(one.train.tokens, one.train.ends, one.train.classes[::-1])
+    other = Labelled("numbered", turned, one.validation, 10, 9)
     assert one.provenance()["sha256"] != other.provenance()["sha256"]
 
 
@@ -209,13 +208,13 @@ READABLE: tuple[tuple[Any, str, Any], ...] = (
     (sentiment, "imdb", lstm(classes=2)),
     (translation, "number_names", TRANSLATOR),
 )
-UNREADABLE: tuple[tuple[Any, str, Any, str, str, str], ...] = (  # tests/conf/commands.txt has others
+UNREADABLE: tuple[tuple[Any, str, Any, str, Any, str], ...] = (  # tests/conf/commands.txt has others
     (data_images, "digits", vgg(12, 1, 10), "model.shape.image", "12", "model.shape.image=8"),
     (data_images, "digits", vgg(4, 1, 10), "model.shape.image", "4", "model.shape.image=8"),
     (data_images, "cifar_100", vgg(32, 1, 100), "model.shape.colours", "1", "model.shape.colours=3"),
-    (data_images, "cifar_100", vgg(32, 3, 10), "model.shape.classes", "10", "model.shape.classes=100"),
+    (data_images, "cifar_100", vgg(32, 3, 10), "model.shape.classes", 10, "model.shape.classes=100"),
     *((text, "wikitext_103", shape, "data", "wikitext_103", "") for shape in (vgg(8, 1, 10), lstm(), TRANSLATOR)),
-    (sentiment, "imdb", lstm(classes=1), "model.shape.classes", "1", "model.shape.classes=2"),
+    (sentiment, "imdb", lstm(classes=1), "model.shape.classes", 1, "model.shape.classes=2"),
 )
 
 
