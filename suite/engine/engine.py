@@ -28,7 +28,7 @@ from suite.engine.build import build_train_state
 from suite.engine.checkpoint import files, model_files, restore, save
 from suite.engine.engine_config import EngineConfig, takes
 from suite.engine.evaluate import predict, run_evaluation
-from suite.engine.fit import OnBatch, check_batches, check_on_batch, fit
+from suite.engine.fit import OnBatch, fit
 from suite.engine.flush import StepRunner
 from suite.engine.guards import asynchronous
 from suite.engine.memory_tracker import MemoryTracker
@@ -114,7 +114,6 @@ class Engine:
         and after an interrupted stream."""
         if self.closed:
             raise closed_engine("train()")
-        check_batches(batches)
         return self._steps(batches) if self.ranks is None else self.ranks.train(batches)
 
     def fit(self, batches: Iterable[Batch], *, on_batch: OnBatch | None = None, progress: bool = False) -> list[float]:
@@ -125,8 +124,7 @@ class Engine:
                 returns True, which must follow from the loss, as all ranks know the same one.
             progress: Whether rank 0 shows a progress bar (tqdm).
 
-        Raises Unsupported for an early end of batches that stream, and MissingDependency without tqdm."""
-        check_on_batch(on_batch)
+        Raises Unsupported for an early end of batches that stream."""
         return fit(
             self.train(batches), on_batch, bar=progress and self.rank == 0, batches=batches, streams=self.streams
         )
@@ -189,7 +187,6 @@ class Engine:
         """Means over the samples of `batches` in evaluation mode: the loss and the scores, by name."""
         if self.closed:
             raise closed_engine("an evaluation")
-        check_batches(batches)
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
         return run_evaluation(self.state, self.prefetched(batches))

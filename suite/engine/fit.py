@@ -6,12 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import closing, nullcontext
 from typing import Any
 
-import torch
-
 from suite.accelerator import host_time
-from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
-from suite.core.values import format_value
-from suite.engine.callables import binding_error, callable_name
+from suite.core.errors import Unsupported
 
 OnBatch = Callable[[float, float], bool | None]
 
@@ -50,31 +46,7 @@ def fit(
     return seen
 
 
-def check_on_batch(on_batch: Any) -> None:
-    """Raises InvalidRequest unless `on_batch` is None or a function of a loss and seconds."""
-    if on_batch is None:
-        return
-    if reason := binding_error(on_batch, 0.0, 0.0) if callable(on_batch) else "not a function":
-        raise InvalidRequest(
-            "on_batch",
-            on_batch,
-            what=f"on_batch={callable_name(on_batch) if callable(on_batch) else format_value(on_batch)}: {reason}",
-            rule="a function of the loss and the seconds of a batch, or None",
-            legal="on_batch=lambda loss, seconds: print(loss)",
-        )
-
-
-def check_batches(batches: Any) -> None:
-    """Raises InvalidRequest for batches that cannot be iterated."""
-    if not isinstance(batches, Iterable) or isinstance(batches, str | bytes | dict | torch.Tensor):
-        rule = "a list or another iterable of batches (inputs, targets)"
-        raise InvalidRequest(f"batches={format_value(batches)}", rule=rule, legal="batches=[(inputs, targets)]")
-
-
 def _bar(total: int | None) -> Any:
-    """A progress bar. Raises MissingDependency without tqdm."""
-    try:
-        from tqdm.auto import tqdm
-    except ModuleNotFoundError as error:
-        raise MissingDependency("tqdm", "pip install tqdm for progress=True") from error
+    from tqdm.auto import tqdm  # not a requirement of the suite
+
     return tqdm(total=total, unit="batch")

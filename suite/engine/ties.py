@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from zlib import crc32
 
 import torch
 from torch import nn
@@ -21,7 +22,6 @@ from suite.engine.layers import Layer
 Tie = tuple[int, str, int, str]  # a layer, the name of its weight, another layer, the name of its weight
 End = tuple[int, str]  # number of a layer, name of its weight
 Ends = tuple[End, ...]  # ends of one tie, in the order of layers
-_DIMENSIONS = 8  # dimensions of a tied weight that its ends compare
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,19 +181,12 @@ def broadcast_ties(ties: Iterable[TieGroup], transport: Transport) -> None:
 def _check_ends_match(tie: TieGroup, transport: Transport) -> None:
     """Raises InvalidRequest, on all ranks of the tie, unless its ends have equal properties."""
     weights = list(tie.weights.values())
-    properties = torch.tensor([_properties(weight) for weight in weights], dtype=torch.float64)
-    extremes = torch.cat([properties, -properties], dim=1).amax(dim=0).to(weights[0].device)
+    codes = [float(crc32(repr((w.requires_grad, w.dtype, w.shape)).encode())) for w in weights]
+    extremes = torch.tensor([max(codes), -min(codes)], dtype=torch.float64, device=weights[0].device)
     if not tie.local:
         complete(tie.group.all_reduce(extremes, "max"), transport)
-    largest, smallest = extremes.chunk(2)
-    if not torch.equal(largest, -smallest):
+    if extremes.sum():
         raise InvalidRequest(
             f"tied={as_pairs(tie.ends)}: weights that differ in shape or type, or of which one is frozen",
             rule="a tie joins weights of one shape and type, all trained or all frozen",
         )
-
-
-def _properties(weight: nn.Parameter) -> tuple[float, ...]:
-    """Properties that all ends of a tie share, as numbers: whether it is trained, bytes per entry, shape."""
-    numbers = (weight.requires_grad, weight.element_size(), weight.dim(), *weight.shape, *[0] * _DIMENSIONS)
-    return tuple(map(float, numbers[: 3 + _DIMENSIONS]))

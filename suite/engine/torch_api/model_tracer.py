@@ -10,34 +10,30 @@ This tracer differs from torch.fx.Tracer in these points:
 - Functions that make tensors (torch.arange, torch.zeros, torch.rand) are recorded and not run, also without a proxy
   among their arguments. So a constant is made anew in each pass, and random numbers are drawn in each pass.
 - `assert` becomes a call of torch._assert.
-- torch.fx replaces nn.Module.__call__ for the whole process. Calls by other threads, which may be other ranks, run as
-  usual.
 """
 
 from __future__ import annotations
 
-import dis
+import ast
 import inspect
-import random
+import linecache
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock, get_ident
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
 from suite.core.errors import InvalidRequest
+from suite.engine.random_state import HostRandom, same_draws
 from suite.engine.torch_api.structure import OutputStructure, flatten
 
-_ONE_TRACE = Lock()  # torch.fx patches classes of torch for the whole process
 _SIZED = (torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn)  # they take sizes as separate arguments
 _MAKERS = frozenset(
     {
@@ -130,7 +126,7 @@ class _Tracer(fx.Tracer):
     def __init__(self, names: Sequence[str], opened: frozenset[str]) -> None:
         super().__init__(autowrap_functions=_SIZED)  # torch takes proxies of sizes in a tuple only
         self._autowrap_search.append(torch)
-        self.names, self.opened, self.thread = names, opened, get_ident()
+        self.names, self.opened = names, opened
         self.contexts = _contexts()
         self.entered = [""]
         self.structure = OutputStructure(None)
@@ -156,8 +152,6 @@ class _Tracer(fx.Tracer):
         return module_qualified_name not in self.opened
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
-        if get_ident() != self.thread:
-            return forward(*args, **kwargs)
         name = self.path_of_module(m)
         if name not in self.opened:
             return super().call_module(m, forward, args, kwargs)
@@ -165,9 +159,6 @@ class _Tracer(fx.Tracer):
         output = super().call_module(m, forward, args, kwargs)
         self.entered.pop()
         return output
-
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
-        return attr_val if get_ident() != self.thread else super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _TensorProxy(node, self) if is_tensor(node) else fx.Proxy(node, self)
@@ -185,12 +176,6 @@ class _Tracer(fx.Tracer):
         place = f"assert in {caller.f_code.co_filename}, line {caller.f_lineno}"
         self.create_proxy("call_function", torch._assert, (obj, place), {})
         return True
-
-
-def _host_random() -> tuple[Any, ...]:
-    """State of the generators of Python and numpy."""
-    _, keys, *position = np.random.get_state(legacy=True)
-    return random.getstate(), np.asarray(keys).tobytes(), *position
 
 
 def _contexts() -> tuple[bool, ...]:
@@ -213,17 +198,9 @@ class _RecordedMakers(TorchFunctionMode):
 
 def _is_assert(frame: FrameType) -> bool:
     """Whether a frame computes the condition of an assert statement."""
-    instructions = list(dis.get_instructions(frame.f_code))
-    position = next(n for n, instruction in enumerate(instructions) if instruction.offset == frame.f_lasti)
-    for number, jump in enumerate(instructions[position : position + 3], position):
-        if jump.opname.startswith("POP_JUMP"):
-            failed = instructions[number + 1] if jump.opname.endswith("TRUE") else _at(instructions, jump.argval)
-            return failed.opname == "LOAD_ASSERTION_ERROR" or failed.argval is AssertionError
-    return False
-
-
-def _at(instructions: Sequence[dis.Instruction], offset: int) -> dis.Instruction:
-    return next(instruction for instruction in instructions if instruction.offset == offset)
+    tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    conditions = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    return any(test.lineno <= frame.f_lineno <= (test.end_lineno or 0) for test in conditions)
 
 
 @contextmanager
@@ -282,7 +259,7 @@ def trace_model(model: nn.Module, names: Sequence[str], opened: frozenset[str]) 
     modules = [model.get_submodule(name) for name in opened]
     _check_hooks(model, opened)
     traces = {}
-    with _ONE_TRACE, _restored(model, opened):
+    with _restored(model, opened):
         for training in (True, False):
             for module in modules:
                 module.training = training
@@ -297,7 +274,8 @@ def trace_model(model: nn.Module, names: Sequence[str], opened: frozenset[str]) 
 
 
 def _trace(model: nn.Module, names: Sequence[str], opened: frozenset[str]) -> ModelTrace:
-    tracer, drawn = _Tracer(names, opened), _host_random()
+    tracer, random = _Tracer(names, opened), HostRandom(())
+    drawn = random.state()
     try:
         with _RecordedMakers(tracer):
             graph = tracer.trace(model)
@@ -305,7 +283,7 @@ def _trace(model: nn.Module, names: Sequence[str], opened: frozenset[str]) -> Mo
             raise tracer.branch
     except Exception as error:
         raise _untraceable(model, tracer.entered[-1], error) from error
-    if _host_random() != drawn:
+    if not same_draws(random.state(), drawn):
         raise InvalidRequest(
             f"model={type(model).__name__}(...), whose forward draws from the module random or numpy.random",
             rule="the forwards of the model and of modules that hold a split point draw from torch, in each pass anew",

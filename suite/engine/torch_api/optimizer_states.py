@@ -67,7 +67,7 @@ def load_optimizer_state_dict(state: TrainState, saved: OptimizerStateDict) -> N
         parts = [
             (parameter, flat, by_name.get(name, {}).get(kind))
             for number, layer in state.numbered_layers()
-            for name, kind, parameter, flat in _flat_states(state, plain, number, layer)
+            for name, kind, parameter, flat in _flat_states(state, number, layer)
         ]
         for parameter, _, value in parts:
             if value is not None and value.shape != parameter.shape:
@@ -118,17 +118,14 @@ def _name_of(state: TrainState, number: int, name: str) -> str:
     return settings.name_among(state.trained_weights, number, name) or settings.name_of(number, name)
 
 
-def _flat_states(
-    state: TrainState, plain: torch.optim.Optimizer, number: int, layer: nn.Module
-) -> list[tuple[str, str, nn.Parameter, torch.Tensor]]:
+def _flat_states(state: TrainState, number: int, layer: nn.Module) -> list[tuple[str, str, nn.Parameter, torch.Tensor]]:
     """Name of the weight, torch's name of the state, weight and flat state of a layer's trained weights."""
-    names = STATE_NAMES.get(type(plain), {})
     moments, spans = state.model_states.rule.moments, state.model_states.flat.spans
     return [
-        (_name_of(state, number, name), names[moment], parameter, flat)
+        (_name_of(state, number, name), STATE_NAMES[moment], parameter, flat)
         for name, parameter in layer.named_parameters()
         for moment, flat in moments.items()
-        if id(parameter) in spans and moment in names
+        if id(parameter) in spans and moment in STATE_NAMES
     ]
 
 
@@ -136,7 +133,7 @@ def _of_layer(state: TrainState, plain: torch.optim.Optimizer, number: int, laye
     """States of a layer's trained weights."""
     states, rule = state.model_states, state.update.rule
     updates, by_name = states.rule.updates, States()
-    for name, kind, parameter, moment in _flat_states(state, plain, number, layer) if updates else ():
+    for name, kind, parameter, moment in _flat_states(state, number, layer) if updates else ():
         of_weight = by_name.setdefault(name, {})
         of_weight[kind] = states.dense(moment, parameter)
         if not isinstance(plain, torch.optim.SGD):

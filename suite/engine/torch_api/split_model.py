@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -125,25 +124,17 @@ def _input_names(model: nn.Module, given: Any) -> tuple[str, ...]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {parameter.name: parameter for parameter in parameters if parameter.kind not in kinds}
     required = [name for name, parameter in named.items() if parameter.default is inspect.Parameter.empty]
-    legal = f"input_names={required or list(named)[:1]}"
-    if given is None:
-        if not named:
-            raise InvalidRequest(
-                f"model={type(model).__name__}(...), whose forward has no named arguments",
-                rule="inputs are named arguments of forward, and *args has no names",
-                legal="forward(self, x, mask)",
-            )
-        return tuple(required or list(named)[:1])
-    is_list = isinstance(given, Sequence) and not isinstance(given, str)
-    valid = is_list and given and all(isinstance(name, str) for name in given) and len({*given}) == len(given)
-    fault = binding_error(model, **dict.fromkeys(given)) if valid else ""
+    chosen = (required or list(named)[:1]) if given is None else given
+    is_list = isinstance(chosen, Sequence) and not isinstance(chosen, str)
+    valid = is_list and chosen and all(isinstance(name, str) for name in chosen) and len({*chosen}) == len(chosen)
+    fault = binding_error(model, **dict.fromkeys(chosen)) if valid else ""
     if not valid or fault:
         raise InvalidRequest(
-            f"input_names={format_value(given)}{fault and f', {fault}'}",
-            rule="different names of arguments of the model's forward, with all that have no default",
-            legal=legal,
+            f"input_names={format_value(given)} of model={type(model).__name__}(...){fault and f', {fault}'}",
+            rule="different names of arguments of forward, with all that have no default; *args has no names",
+            legal=f"input_names={required or list(named)[:1] or ['x']} for forward(self, x)",
         )
-    return tuple(given)
+    return tuple(chosen)
 
 
 def _named_points(model: nn.Module, split_points: Any) -> list[str]:
@@ -177,17 +168,12 @@ def _trace(model: nn.Module, names: Sequence[str], points: Sequence[str]) -> _Tr
         calls = [str(node.target) for node in trace.nodes if node.op == "call_module" and node.target in points]
         if calls == list(points):
             continue
-        legal = f"split_points={list(dict.fromkeys(calls))}" if calls else _LEGAL_POINTS
-        if repeated := [point for point, count in Counter(calls).items() if count > 1]:
-            what = f"{repeated[0]!r} runs more than once"
-            legal = "a module for each call, or a split point that holds all calls"
-        elif unused := [point for point in points if point not in calls]:
-            holds = any(other.startswith(f"{unused[0]}.") for other in points)
-            what = f"{unused[0]!r} {'holds another one' if holds else 'is never called'}"
-        else:
-            what = "the forward calls them in another order"
-        rule = "the forward calls each split point once, in their order, as a layer has one place in the pipeline"
-        raise InvalidRequest(f"split_points={list(points)}: {what}", rule=rule, legal=legal)
+        raise InvalidRequest(
+            f"split_points={list(points)}, of which the forward calls {calls}",
+            rule="the forward calls each split point once, in their order and none within another, as a layer has one "
+            "place in the pipeline",
+            legal=f"split_points={list(dict.fromkeys(calls))}" if calls else _LEGAL_POINTS,
+        )
     return traces
 
 

@@ -32,11 +32,22 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW, RMSprop, RuleState
 from suite.engine.states.flat_layout import FlatLayout
 
 LEGAL = "optimizer=lambda weights: torch.optim.AdamW(weights, lr=1e-3)"
-_LEGAL_SCHEDULER = "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)"
 TRANSLATED = "torch.optim.SGD, Adam, AdamW and RMSprop"
 WEIGHTS = ("params", "param_names")  # entries of a parameter group that are no settings
 _SPEED_OPTIONS = ("foreach", "fused", "capturable", "differentiable")  # they change no result beyond its rounding
 _NO_STEP = (torch.optim.LBFGS, torch.optim.SparseAdam)  # a step evaluates the loss again; gradients are sparse
+_RULES = {  # what the functions of Engine's arguments make, and a legal one
+    "optimizer": (
+        "a function of the trained weights that makes an optimizer of torch.optim of all of them, and of no others, "
+        "whose step uses dense gradients and evaluates no loss",
+        LEGAL,
+    ),
+    "lr_scheduler": (
+        "a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per update, "
+        "and reads no loss",
+        "lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)",
+    ),
+}
 SuiteRule: TypeAlias = SGD | Adam | RMSprop
 RULES: dict[type[torch.optim.Optimizer], type[SuiteRule]] = {  # by torch's class; a subclass before its base
     torch.optim.SGD: SGD,
@@ -45,13 +56,13 @@ RULES: dict[type[torch.optim.Optimizer], type[SuiteRule]] = {  # by torch's clas
     torch.optim.RMSprop: RMSprop,
 }
 STATE_NAMES = {  # states of torch's optimizers by the names of the suite's rules
-    torch.optim.SGD: {"velocity": "momentum_buffer"},
-    torch.optim.Adam: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
-    torch.optim.AdamW: {"moment_1": "exp_avg", "moment_2": "exp_avg_sq"},
-    torch.optim.RMSprop: {"square": "square_avg", "velocity": "momentum_buffer"},
+    "velocity": "momentum_buffer",
+    "moment_1": "exp_avg",
+    "moment_2": "exp_avg_sq",
+    "square": "square_avg",
 }
 
-_T = TypeVar("_T")
+_Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 OptimizerFactory = Callable[["TrainedWeights"], torch.optim.Optimizer]
 SchedulerFactory = Callable[[torch.optim.Optimizer], schedulers.LRScheduler]
@@ -305,7 +316,7 @@ class TorchOptimizer(UpdateRule):
         if len(rules) < len(groups) or (not self.translates and any(group.get("dampening") for group in groups)):
             return {}
         names = dict.fromkeys(name for rule in rules for name in rule.states)
-        return {name: STATE_NAMES[type(self.optimizer)][name] for name in names}
+        return {name: STATE_NAMES[name] for name in names}
 
     def _use_flat_states(self, state: RuleState) -> None:
         """Make torch's states views of the flat ones, and set its step counters to the number of updates."""
@@ -325,55 +336,41 @@ def learning_rate(rule: UpdateRule, updates: int) -> float:
     return as_rate(rule.lr)(updates) if isinstance(rule, SuiteRule) else math.nan
 
 
-def _made(
-    argument: str, factory: Callable[[_T], _Made], given: _T, fault_of: Callable[[_Made], str], rule: str, legal: str
-) -> _Made:
-    """What a factory makes. Raises InvalidRequest where its call fails, and for an object with a fault."""
+def _made(argument: str, factory: Callable[[_Given], _Made], given: _Given) -> _Made:
+    """What a factory makes. Raises InvalidRequest where its call fails."""
     try:
-        made = factory(given)
-        fault, cause = fault_of(made), None
+        return factory(given)
     except (TypeError, ValueError) as error:
-        fault, cause = f"fails: {error}", error
-    if fault:
-        what = f"{argument}={callable_name(factory)} {fault}"
-        raise InvalidRequest(argument, factory, what=what, rule=rule, legal=legal) from cause
-    return made
+        raise _fault(argument, factory, f"fails: {error}") from error
+
+
+def _fault(argument: str, factory: Callable[..., Any], fault: str) -> InvalidRequest:
+    rule, legal = _RULES[argument]
+    return InvalidRequest(
+        argument, factory, what=f"{argument}={callable_name(factory)} {fault}", rule=rule, legal=legal
+    )
 
 
 def made_optimizer(factory: OptimizerFactory, weights: TrainedWeights) -> torch.optim.Optimizer:
     """The optimizer that `factory` makes; a rank without weights gets one of a placeholder."""
     given = weights or TrainedWeights([("placeholder", nn.Parameter(torch.zeros(())))])
-
-    def fault(optimizer: object) -> str:
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            return f"returns {format_value(optimizer)}"
-        held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        missing = [
-            name for name, weight in weights.named_parameters() if weight.requires_grad and id(weight) not in held
-        ]
-        if missing:
-            return f"leaves out the weight {missing[0]}, which trains"
-        return "holds weights that this rank does not train" if held - set(map(id, given)) else ""
-
-    rule = "a function of the trained weights that makes an optimizer of torch.optim of all of them, and of no others"
-    optimizer = _made("optimizer", factory, given, fault, rule, LEGAL)
-    if isinstance(optimizer, _NO_STEP):
-        rule = "a step uses dense gradients, and evaluates no loss"
-        raise Unsupported("optimizer", type(optimizer).__name__, rule=rule, legal=LEGAL)
+    optimizer = _made("optimizer", factory, given)
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, _NO_STEP):
+        raise _fault("optimizer", factory, f"makes a {type(optimizer).__name__}")
+    held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    for name, weight in weights.named_parameters():
+        if weight.requires_grad and id(weight) not in held:
+            raise _fault("optimizer", factory, f"leaves out the weight {name}, which trains")
+    if held - set(map(id, given)):
+        raise _fault("optimizer", factory, "holds weights that this rank does not train")
     return optimizer
 
 
 def _made_scheduler(factory: SchedulerFactory, optimizer: torch.optim.Optimizer) -> schedulers.LRScheduler:
-    def fault(scheduler: object) -> str:
-        reads_loss = isinstance(scheduler, schedulers.ReduceLROnPlateau)
-        legal = isinstance(scheduler, schedulers.LRScheduler) and not reads_loss
-        return "" if legal else f"returns a {type(scheduler).__name__}"
-
-    rule = (
-        "a function of the optimizer that makes a scheduler of torch.optim.lr_scheduler, which steps once per update, "
-        "and reads no loss"
-    )
-    return _made("lr_scheduler", factory, optimizer, fault, rule, _LEGAL_SCHEDULER)
+    scheduler = _made("lr_scheduler", factory, optimizer)
+    if not isinstance(scheduler, schedulers.LRScheduler) or isinstance(scheduler, schedulers.ReduceLROnPlateau):
+        raise _fault("lr_scheduler", factory, f"makes a {type(scheduler).__name__}")
+    return scheduler
 
 
 def keep_own(optimizer: torch.optim.Optimizer, leaves: Mapping[int, Sequence[nn.Parameter]]) -> None:

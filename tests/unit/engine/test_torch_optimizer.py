@@ -394,7 +394,7 @@ OTHER = nn.Linear(2, 2)
 
 def test_wrong_factories_are_refused() -> None:
     for kind in (torch.optim.LBFGS, torch.optim.SparseAdam):
-        with refused(Unsupported, "optimizer", kind.__name__):
+        with refused(InvalidRequest, "optimizer", rule="dense gradients"):
             engine_of(kind, None)
     rows: list[tuple[str, Any, dict[str, Any]]] = [
         ("optimizer", lambda weights: 3, {"rule": "makes an optimizer of torch.optim"}),

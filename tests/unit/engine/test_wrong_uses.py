@@ -175,7 +175,7 @@ USES = {
     "inputs on meta": Use(on_train((INPUTS.to("meta"), TARGETS)), "a tensor with values"),
     "two batches in train_batch": Use(on_train([batch()] * 2), "layer 0, Linear, gets 2 tensors"),
     "one pair in train": Use(on_call(lambda ours: list(ours.train(batch()))), "train and evaluate take a list"),
-    "a data set in fit": Use(on_call(lambda ours: ours.fit(TensorDataset(*batch()))), "iterable of batches", "batches"),
+    "a data set in fit": Use(on_call(lambda ours: ours.fit(TensorDataset(*batch()))), "samples in its first dimension"),
     "a pair in predict": Use(on_call(lambda ours: ours.predict(batch())), "predict(inputs)"),
     "a pair for a module": Use(lambda grid: engine(grid, Blocks()).predict(batch()), "2 tensors"),
     # -- losses
@@ -206,12 +206,6 @@ USES = {
     "float64 between batches": Use(between_batches(nn.Module.double), OWNS),
     "meta between batches": Use(between_batches(lambda model: model.to("meta")), "weights on meta"),
     "an evaluation from batches": Use(calls_from_its_batches, "run one call at a time"),
-    "a hook's name": Use(on_call(lambda ours: ours.fit([batch()], on_batch="print")), "not a function", "on_batch"),  # type: ignore[arg-type]
-    "a hook of the loss alone": Use(
-        on_call(lambda ours: ours.fit([batch()], on_batch=lambda loss: None)),  # type: ignore[arg-type, misc]
-        "too many positional arguments",
-        "on_batch",
-    ),
 }
 
 
