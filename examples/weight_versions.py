@@ -1,5 +1,5 @@
-"""Draw which weight version each pass of PipeOptim reads, and count the versions that four systems keep (Table II)."""
+"""Draw which weight version each pass of PipeOptim reads, and count the versions that each stage keeps."""
 
 from suite.cli.draw import draw
 
-print(draw(["system=pipeoptim", "grid.inter=4", "draw.microbatches=6"]))
+print(draw(["system=pipeoptim", "grid.inter=4"]))

@@ -24,8 +24,8 @@ EXECUTOR = "executor=check"
 def main(arguments: Arguments) -> int:
     """Check a file, or run the command line with the `check` executor. Returns the exit status of `suite run`."""
     if arguments.file:
-        from suite.cli.schedule_file import report
+        from suite.cli.schedule_file import describe
 
-        print(report(arguments))
+        print(describe(arguments, draw=False))
         return Exit.OK
     return run_words([EXECUTOR, *arguments.words])

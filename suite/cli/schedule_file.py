@@ -5,100 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 
 from suite.cli import Arguments
-from suite.core.errors import IllegalSchedule, InvalidRequest, UnknownName
+from suite.config.executor import Ticks
+from suite.config.refusals import validated
+from suite.core.errors import IllegalSchedule, UnknownName
 from suite.core.op import SENDS_GRADIENT, Kind
-from suite.core.words import format_count
+from suite.core.values import Json
+from suite.runner.executors.check_executor import check_ticks
 from suite.schedule.check import Timeline, check_message_order, op_costs
 from suite.schedule.csv_laws import check_schedule_file, waits
 from suite.schedule.draw import chart
 from suite.schedule.torch_csv import ScheduleFile, parse, read_text
 
-DEFAULTS = {"forward": 1, "backward": 2, "weight": 1}  # ticks
-UNIT = op_costs(1, 2, 1)
+_TICKS = "executor.ticks"
+_DEFAULTS = {"forward": 1, "backward": 2, "weight": 1}
 
 
-def ticks_of(arguments: Arguments, prefix: str, file: ScheduleFile) -> dict[str, int]:
-    """Ticks of F, B and W on the command line, by name.
+def ticks_of(words: tuple[str, ...], file: ScheduleFile) -> Ticks:
+    """Ticks of F, B and W on the command line.
 
     Raises InvalidRequest for any other word, because a file has no configuration, and where the input gradient of a
     split backward pass would take no time.
     """
-    legal = {f"{prefix}.{name}": name for name in DEFAULTS}
-    ticks = dict(DEFAULTS)
-    for word in arguments.words:
-        key = word.partition("=")[0]
+    data: dict[str, Json] = {**_DEFAULTS, "update": 0}
+    legal = {f"{_TICKS}.{name}": name for name in _DEFAULTS}
+    for word in words:
+        key, _, value = word.partition("=")
         if key not in legal:
-            raise UnknownName("key of a schedule file", key, legal, legal=f"{prefix}.backward=2")
-        value = arguments.value(key, "")
-        if not (value.isascii() and value.isdecimal() and 1 <= len(value) <= 9 and int(value)):
-            raise InvalidRequest(key, value, rule="a whole number of ticks, at least 1", legal=f"{key}=1")
-        ticks[legal[key]] = int(value)
-    split = any(action.kind == "W" for row in file.rows for action in row)
-    if split and ticks["weight"] >= ticks["backward"]:
-        rule = f"less than the {ticks['backward']} ticks of the whole backward pass, which include it"
-        raise InvalidRequest(f"{prefix}.weight", ticks["weight"], rule=rule, legal=f"{prefix}.backward=2")
+            raise UnknownName("key of a schedule file", key, legal, legal=f"{_TICKS}.backward=2")
+        data[legal[key]] = int(value) if value.isdecimal() else value
+    ticks = validated(Ticks, data, _TICKS)
+    check_ticks(file.schedule, ticks.backward, ticks.weight)
     return ticks
 
 
-def drawing(arguments: Arguments) -> str:
-    """Text grid of a legal file. Raises IllegalSchedule for the first broken law."""
-    path = Path(arguments.file)
-    file = parse(read_text(path), str(path))
-    timeline = check_schedule_file(file, str(path), cost=op_costs(**ticks_of(arguments, "draw", file)))
-    return f"{chart(timeline.slots, len(timeline.places), place=timeline.places[0])}\n{_memory(timeline)}"
-
-
-def report(arguments: Arguments) -> str:
-    """Size, placement, makespan, bubble, memory and messages of a legal file.
+def describe(arguments: Arguments, *, draw: bool) -> str:
+    """A legal file as a text grid, or its size, placement, makespan, bubble and messages; then its memory.
 
     Raises IllegalSchedule for the first broken law.
     """
-    path = Path(arguments.file)
-    file = parse(read_text(path), str(path))
-    ticks = ticks_of(arguments, "executor.ticks", file)
-    unit = check_schedule_file(file, str(path), cost=UNIT)
-    schedule = file.schedule
-    sizes = (
-        format_count(file.rows, "rank"),
-        format_count(file.homes, "stage"),
-        format_count(schedule.microbatches, "microbatch").replace("hs", "hes"),
-        format_count(sum(map(len, file.computations)), "op"),
-    )
+    path: str = arguments.file
+    file = parse(read_text(Path(path)), path)
+    ticks = ticks_of(arguments.words, file)
+    timeline = check_schedule_file(file, path, cost=op_costs(ticks.forward, ticks.backward, ticks.weight))
+    if draw:
+        return f"{chart(timeline.slots, len(timeline.places), place=timeline.places[0])}\n{_memory(timeline)}"
+    ranks, makespan = len(file.rows), timeline.makespan
+    idle = [timeline.idle(rank) for rank in range(ranks)]
     lines = [
         f"{path} is legal ({file.form})",
-        ", ".join(sizes),
-        f"placement: {_placement(file)}",
-        *_times(unit, DEFAULTS),
-    ]
-    if ticks != DEFAULTS:
-        lines += _times(check_schedule_file(file, str(path), cost=op_costs(**ticks)), ticks)
-    return "\n".join([*lines, _memory(unit), *_messages(file, unit)])
-
-
-def _placement(file: ScheduleFile) -> str:
-    homes, ranks = file.homes, len(file.rows)
-    stages = range(len(homes))
-    if homes == tuple(stages):
-        return "one stage per rank"
-    if len(homes) % ranks == 0:
-        if homes == tuple(stage % ranks for stage in stages):
-            return f"loop, {len(homes) // ranks} stages per rank: stage s on rank s mod {ranks}"
-        turns = (divmod(stage, ranks) for stage in stages)
-        if homes == tuple(ranks - 1 - place if chunk % 2 else place for chunk, place in turns):
-            return f"fold (V), {len(homes) // ranks} stages per rank: every second chunk returns"
-    return "table: stages 0, 1, ... on ranks " + " ".join(map(str, homes))
-
-
-def _times(timeline: Timeline, ticks: dict[str, int]) -> list[str]:
-    ranks, makespan = len(timeline.places), timeline.makespan
-    idle = [timeline.idle(rank) for rank in range(ranks)]
-    return [
-        f"makespan: {makespan:g} ticks (F {ticks['forward']}, B {ticks['backward']}, "
-        f"I {ticks['backward'] - ticks['weight']}, W {ticks['weight']}; messages take none)",
+        f"ranks {ranks}, stages {len(file.homes)}, microbatches {file.schedule.microbatches}, "
+        f"ops {sum(map(len, file.computations))}",
+        f"ranks of stages 0, 1, ...: {' '.join(map(str, file.homes))}",
+        f"makespan: {makespan:g} ticks (F {ticks.forward}, B {ticks.backward}, "
+        f"I {ticks.backward - ticks.weight}, W {ticks.weight}; messages take none)",
         f"bubble: {sum(idle) / ranks / makespan:.1%} of all ranks, "
         f"{min(idle):g} of {makespan:g} ticks on the busiest one",
         f"stage time, the longest from the first to the last op of a rank: {timeline.stage_time():g} ticks",
     ]
+    return "\n".join([*lines, _memory(timeline), *_messages(file, timeline)])
 
 
 def _memory(timeline: Timeline) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
-from suite.config.commands import Draw
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
 from suite.config.plugins import Plugin
@@ -18,7 +17,7 @@ from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run
-NOT_IN_RUN = ("draw", "machine", "efficiency")
+NOT_IN_RUN = ("machine", "efficiency")
 G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
@@ -60,12 +59,6 @@ class Profiling(Settings):
     """Keys of `suite plan`, in addition to the keys of a run."""
 
     machine: Plugin[Machine]
-
-
-class Drawing(Settings):
-    """Keys of a drawing, in addition to the keys of a run."""
-
-    draw: Draw
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:

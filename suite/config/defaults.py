@@ -12,15 +12,14 @@ from functools import cache
 from typing import Any, get_args
 
 from suite.config.base import READ_ONLY, Settings
-from suite.config.commands import Draw
 from suite.config.optimizer import Optimizer
 from suite.config.run import RunConfig
 
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """The default of every key of a run and of `suite draw`."""
-    return {**defaults_of(RunConfig), "draw": defaults_of(Draw)}
+    """The default of every key of a run."""
+    return defaults_of(RunConfig)
 
 
 def defaults_of(model: type[Settings]) -> dict[str, Any]:

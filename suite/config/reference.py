@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
-from suite.config.commands import Draw
 from suite.config.refusals import groups_of, kind_of
 from suite.config.run import RunConfig
 from suite.core.experiment import EXPECTATIONS, ExpectationSpec, PanelSpec, StudySpec
@@ -18,7 +17,7 @@ from suite.core.values import format_typed
 
 _HEADER = """# Configuration reference
 
-Every key of a run and of `suite draw`, with its default and its meaning.
+Every key of a run, with its default and its meaning.
 `suite run KEY=VALUE` sets one. A group in `conf/` with several choices is set by `GROUP=CHOICE`; its YAML files
 may hold further keys of the classes that they name.
 Made by `suite config --docs`.
@@ -32,7 +31,7 @@ def schema() -> str:
 
 def page() -> str:
     """The reference in Markdown: a table for each group."""
-    return "\n".join([_HEADER, *_tables("", RunConfig), *_specifications(), *_tables("draw", Draw)])
+    return "\n".join([_HEADER, *_tables("", RunConfig), *_specifications()])
 
 
 def _specifications() -> Iterator[str]:

@@ -171,7 +171,7 @@ _PIPELINES = {
 }
 
 
-def check_order(config: RunConfig, microbatches: int | None = None) -> None:
+def check_order(config: RunConfig) -> None:
     """Raises InvalidRequest for a schedule other than the system's order, and a grid or batch that it does not serve.
 
     Systems on the suite's engine run the schedule of their config. A user's system that does so sets
@@ -179,8 +179,6 @@ def check_order(config: RunConfig, microbatches: int | None = None) -> None:
     and `schedule` must be the same class, so that every reader of `schedule` has the order that runs. The order of a
     user's system may take parameters, which are the other keys of `schedule`. The orders of the suite's peers take
     none, except the number of stages per rank of PyTorch's interleaved schedules.
-
-    microbatches: per replica, of a drawing; None: the microbatches of the config's batch
     """
     system, schedule, ranks = config.system, config.schedule, config.grid.inter
     pipeline = _pytorch_pipeline(config)
@@ -201,27 +199,24 @@ def check_order(config: RunConfig, microbatches: int | None = None) -> None:
         rule = f"its number of processes is {processes}, and {config.grid.typed} has {size} ranks"
         legal = "grid.data=1 grid.inter=1 grid.tensor=1" if processes == 1 else f"a grid of {processes}"
         raise Unsupported("system", system.name, rule, legal)
-    count = config.microbatches if microbatches is None else microbatches
+    count = config.microbatches
     if system.requires_full_pipeline and count < (stages := len(homes_of(schedule.build(), ranks))):
         rule = f"at least as many microbatches as the {stages} stages of grid.inter={ranks} ranks"
-        _refuse_count(config, count, rule, stages, drawn=microbatches is not None)
+        _refuse_count(config, count, rule, stages)
     rounds = max(1, count // ranks)
     if pipeline and pipeline.rounds and count % rounds:
         rule = f"{rounds} equal rounds of at least one microbatch for each of grid.inter={ranks} ranks"
-        _refuse_count(config, count, rule, count - count % rounds, drawn=microbatches is not None)
+        _refuse_count(config, count, rule, count - count % rounds)
 
 
-def schedule_of(config: RunConfig, microbatches: int | None = None) -> Schedule:
-    """The schedule that the system's ranks run. Raises Unsupported if it is unknown, and as `check_order`.
-
-    microbatches: as in `check_order`
-    """
+def schedule_of(config: RunConfig) -> Schedule:
+    """The schedule that the system's ranks run. Raises Unsupported if it is unknown, and as `check_order`."""
     system = config.system
     if not system.runs_schedule and system.order is None:
         rule = f"the class of the order of system={system.name}, whose ranks do not run the schedule of the config"
         legal = "system.order=CLASS.PATH, or system.supports_schedules=true where its ranks run the schedule"
         raise Unsupported("system.order", None, rule, legal)
-    check_order(config, microbatches)
+    check_order(config)
     return config.schedule.build()
 
 
@@ -247,15 +242,13 @@ def _pytorch_system(config: RunConfig) -> str | None:
     return next((each.system for each in runs), None) if config.system.target == _PYTORCH else None
 
 
-def _refuse_count(config: RunConfig, count: int, rule: str, legal_count: int, *, drawn: bool) -> NoReturn:
-    """Refuse a number of microbatches per replica. legal_count: another one; drawn: whether it is that of a drawing."""
+def _refuse_count(config: RunConfig, count: int, rule: str, legal_count: int) -> NoReturn:
+    """Refuse a number of microbatches per replica. legal_count: another one"""
     batch, data, name = config.batch, config.grid.data, config.system.name
     samples = batch.size // data
     smaller = next((size for size in range(samples // legal_count, 0, -1) if samples % size == 0), None)
     legal = f"batch.size={batch.microbatch * data * legal_count}"
-    if drawn:
-        legal = f"draw.microbatches={legal_count}"
-    elif count < legal_count and smaller:
+    if count < legal_count and smaller:
         legal = f"batch.microbatch={smaller}"
     rule = f"system={name} requires {rule}, and has {count}"
     raise Unsupported("batch.microbatch", batch.microbatch, rule, legal)

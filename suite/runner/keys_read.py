@@ -53,8 +53,7 @@ CONDITIONS: Sequence[tuple[Sequence[str], Callable[[RunConfig], object], str]] =
     (("launch.mpiexec",), lambda run: run.launch.launcher == "mpiexec", "launch.launcher=mpiexec"),
     (SBATCH, lambda run: run.launch.submit or run.launch.scheduler, "launch=slurm"),
 )
-ELSEWHERE = (  # keys that only another executor or command reads, and how to name it
-    (("draw",), "suite draw {}=..."),
+ELSEWHERE = (  # keys that only another executor or command reads, and an override that chooses one
     (("machine", "efficiency", "system.simulation"), "executor=simulated"),
     (("graph", "partitioner", "exchange"), "system=sparsity_aware executor=full_graph"),
 )
@@ -116,7 +115,7 @@ def instead(key: str, config: RunConfig, unresolved: Mapping[str, Json]) -> str 
         return next((legal for keys, holds, legal in CONDITIONS if below(key, keys) and not holds(config)), None)
     for keys, legal in ELSEWHERE:
         if below(key, keys):
-            return legal.format(key)
+            return legal
     for account in ACCOUNTS if isinstance(config.executor, SimulatedExecutor) else ():
         if overlaps(key, reads(config.changed(account), unresolved) or ()):
             return "".join(f"{name}={value}" for name, value in account.items())

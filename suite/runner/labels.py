@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from suite.runner.runs import Run
 
 FLAG = "--label="  # names a key that labels always show; a sweep passes it to its jobs
-COMMON = ("measure", "launch", "checkpoint", "draw", "experiment", "scale")  # usually equal for all runs
+COMMON = ("measure", "launch", "checkpoint", "experiment", "scale")  # usually equal for all runs
 TIMED = ("launch.threads", "launch.binding", "launch.launcher", "launch.device")  # times depend on them
 
 

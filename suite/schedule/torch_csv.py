@@ -137,7 +137,7 @@ def read_text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         rule = "a schedule file of torch.distributed.pipelining"
-        legal = "suite draw schedule=zbv grid.inter=2 draw.csv=zbv.csv"
+        legal = "suite draw schedule=zbv grid.inter=2 --csv zbv.csv"
         raise InvalidRequest(f"{path}: {reason}", rule=rule, legal=legal) from error
 
 

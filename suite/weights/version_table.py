@@ -1,12 +1,8 @@
-"""Columns of PipeOptim's Table II, computed from the ledgers of a run.
-
-Every run keeps these ledgers, so the table needs no numbers of its own.
-"""
+"""Ledgers of all stages of a run, and the versions that their passes read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import WeightPolicy
@@ -33,19 +29,3 @@ def entries(ledger: Ledger, kind: Kind, *, steady: bool = True) -> list[LedgerEn
     """
     first = ledger.interval.first + (max(ledger.stages, ledger.interval.microbatches_per_update) if steady else 0)
     return [entry for entry in ledger.entries if entry.op.kind is kind and entry.op.index >= first]
-
-
-def common_value(values: Sequence[float]) -> float:
-    """The common value of all mini-batches, or their mean where they differ."""
-    return values[0] if len(set(values)) == 1 else fmean(values)
-
-
-def staleness(ledger: Ledger, kind: Kind) -> float:
-    """Updates between the weights that a steady pass reads and those its gradient updates; negative if read ahead."""
-    reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
-    return common_value([entry.staleness for entry in reads])
-
-
-def steps_ahead(ledger: Ledger, kind: Kind) -> float:
-    """Number of updates that a steady pass predicts ahead."""
-    return common_value([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])

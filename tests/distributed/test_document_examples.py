@@ -192,7 +192,7 @@ def test_record_of_documented_schedule_depends_on_its_code(folder: Path) -> None
 
 
 def test_documented_schedule_is_drawn(folder: Path) -> None:
-    done = run_command(COMMANDS[0], folder, "draw.microbatches=4")
+    done = run_command(COMMANDS[0], folder, "batch.size=8")
     assert done.stdout.splitlines()[0] == (
         "stage 0 | F0 F1 .  .  .  .  .  .  B0 == B1 == F2 F3 .  .  .  .  .  .  B2 == B3 =="
     ), done.stderr

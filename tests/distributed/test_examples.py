@@ -31,7 +31,7 @@ PRINTED = {  # a line of each script's output
     "simulate_cluster": "axonn_samo  8 stages: 14.9 s per batch, simulated",
     "train_gpt": "validation ",
     "train_two_stages": "loss ",
-    "weight_versions": "pipeoptim             0 0 0 0    0 0 0 0  3 2 1 0  0 0 0 0  2 2 2 1",
+    "weight_versions": "stage 0 forward             0+3  0+3  0+3",
 }
 QUICK = {"compare_bubbles", "memory_layouts", "own_schedule", "weight_versions"}  # no torch
 

@@ -35,7 +35,7 @@ def test_torch_trains_in_the_orders_of_our_files(ranks: int, requests: list[tupl
 @pytest.mark.exhaustive
 def test_engine_trains_in_the_order_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "zbv.csv"
-    draw(["schedule=zbv", "grid.inter=2", "draw.microbatches=8", f"draw.csv={file}"])
+    draw(["schedule=zbv", "grid.inter=2"], file)
     alike = ["batch.size=8", "batch.microbatch=1"]
     run = ["system=pipeline", "schedule=torch_csv", f"schedule.file={file}", "grid.inter=2", *alike]
     record, difference = check_losses(run, ["system=pytorch", *alike], tmp_path)

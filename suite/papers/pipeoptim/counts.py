@@ -6,6 +6,7 @@ configured schedule, policy and update interval of each system. probes_ranks ans
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from suite.core.claim import Claim
@@ -21,7 +22,7 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.weights import Latest, Ledger
-from suite.weights.version_table import PASSES, common_value, entries, run_ledgers, staleness, steps_ahead
+from suite.weights.version_table import PASSES, entries, run_ledgers
 from suite.workload.recurrent import GNMT
 from suite.workload.split import divide
 
@@ -61,6 +62,22 @@ def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
     forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
     backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
     return [(read, backwards.get(index, read)) for index, read in forwards.items()]
+
+
+def common_value(values: Sequence[float]) -> float:
+    """The common value of all mini-batches, or their mean where they differ."""
+    return values[0] if len(set(values)) == 1 else fmean(values)
+
+
+def staleness(ledger: Ledger, kind: Kind) -> float:
+    """Updates between the weights that a steady pass reads and those its gradient updates; negative if read ahead."""
+    reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
+    return common_value([entry.staleness for entry in reads])
+
+
+def steps_ahead(ledger: Ledger, kind: Kind) -> float:
+    """Number of updates that a steady pass predicts ahead."""
+    return common_value([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
 
 
 def predictions(ledger: Ledger) -> float:

@@ -38,7 +38,7 @@ class ScheduleCheck:
         grid, interval = config.grid, flush_interval(config)
         schedule = schedule_of(config)
         check_streams(config)
-        check_ticks(schedule, "executor.ticks.weight", self.ticks.backward, self.ticks.weight)
+        check_ticks(schedule, self.ticks.backward, self.ticks.weight)
         check_size(interval.microbatches, places(schedule, grid.inter)[0].stages, SHORT)
         policy = config.weights.build()
         check_policy(policy, schedule)
@@ -113,16 +113,14 @@ def flush_interval(config: RunConfig) -> FlushInterval:
     return counting_interval(config.microbatches, config.update_interval, config.grid.inter)
 
 
-def check_ticks(schedule: Schedule, key: str, backward: float, weight: float) -> None:
+def check_ticks(schedule: Schedule, backward: int, weight: int) -> None:
     """Raise InvalidRequest where the input gradient of a split backward pass would take no time.
 
     Args:
         schedule: Schedule that may split backward passes.
-        key: Key of the weight gradient's ticks, for the message.
         backward: Ticks of a whole backward pass.
         weight: Ticks of the weight gradient.
     """
     if is_split(schedule) and weight >= backward:
-        rule = f"less than the {backward:g} ticks of the whole backward pass, which include it"
-        legal = f"{key}={backward - 1:g}" if backward > 1 else f"{key.rpartition('.')[0]}.backward={weight + 1:g}"
-        raise InvalidRequest(key, int(weight), rule=rule, legal=legal)
+        rule = f"less than the {backward} ticks of the whole backward pass, which include it"
+        raise InvalidRequest("executor.ticks.weight", weight, rule, f"executor.ticks.backward={weight + 1}")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from suite.core.errors import SuiteError
+from suite.core.errors import Fault, SuiteError
 from suite.core.exit_codes import Exit
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
 
@@ -113,12 +113,13 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
             return command(arguments)
     except Exception as error:
         line = ""
-        if isinstance(error, SuiteError):
+        if isinstance(error, Fault) or raised_in_user_code(error):
+            stack = str(error) if isinstance(error, Fault) else format_traceback(error)
+            line = f"failed: {headline(stack)}; {TRACEBACK}=1 shows the whole traceback"
+        elif isinstance(error, SuiteError):
             line = f"refused: {error}"
         elif isinstance(error, OSError):  # a full disk, or a read-only folder; records are written atomically
             line = f"stopped: {error}{again}"
-        elif raised_in_user_code(error):
-            line = f"failed: {headline(format_traceback(error))}; {TRACEBACK}=1 shows the whole traceback"
         if not line or os.environ.get(TRACEBACK) == "1":
             traceback.print_exc()
         sys.stderr.write(line and f"{line}\n")

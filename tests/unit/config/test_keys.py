@@ -13,7 +13,6 @@ import yaml
 
 from suite.cli.config import DOCS
 from suite.config import checks
-from suite.config.commands import Draw
 from suite.config.compose import CONF, composed, groups, resolve
 from suite.config.defaults import completed, defaults, without_defaults
 from suite.config.executor import BY_KIND, KINDS, EmulatedExecutor, PluginExecutor, reads_graphs
@@ -34,8 +33,7 @@ KEYS = [
     *((path, "full_graph") for path in every_key(RunConfig) if not path.startswith("executor.")),
     *((path, kind) for kind, model in BY_KIND.items() for path in every_key(model, "executor")),
 ]
-DRAW_KEYS = {f"draw.{name}": info for name, info in Draw.model_fields.items()}
-EVERY = {**every_key(RunConfig, data={"executor": {"kind": "full_graph"}}), **DRAW_KEYS}
+EVERY = every_key(RunConfig, data={"executor": {"kind": "full_graph"}})
 
 
 @cache
@@ -60,10 +58,8 @@ def test_every_key_refuses_a_wrong_value_by_name_and_accepts_its_example() -> No
             RunConfig.model_validate(unchecked(settings(kind), {path: example}))
 
 
-def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
+def refusal_of(config: dict[str, Any]) -> InvalidRequest | None:
     try:
-        if path in DRAW_KEYS:
-            checks.checked(checks.Drawing, config)
         error = freeze(copy.deepcopy(config), "").refusal
     except InvalidRequest as refused:
         return refused
@@ -73,15 +69,15 @@ def refusal_of(config: dict[str, Any], path: str) -> InvalidRequest | None:
 @pytest.mark.parametrize("path", drawn([path for path, info in EVERY.items() if legal_value(info)], n=20))
 def test_legal_value_named_in_refusal_is_accepted(path: str) -> None:
     of_graphs = ["executor=full_graph", "system=sparsity_aware", "model=gcn"]
-    whole_graph = path.partition(".")[0] in ("graph", "partitioner", "exchange", "draw")
+    whole_graph = path.partition(".")[0] in ("graph", "partitioner", "exchange")
     base = composed(of_graphs if whole_graph else ["+experiment.study.scores=[top_1]"])
     advised = 0
     for value in (None, -0.5, "no such word", [], {}, True, 10**30):
-        error = refusal_of(unchecked(base, {path: value}), path)
+        error = refusal_of(unchecked(base, {path: value}))
         if error is not None and error.legal.startswith(f"{path}="):
             advised += 1
             legal = yaml.safe_load(error.legal.partition("=")[2])
-            assert refusal_of(unchecked(base, {path: legal}), path) is None, (value, error.legal)
+            assert refusal_of(unchecked(base, {path: legal})) is None, (value, error.legal)
     assert advised > 0
 
 

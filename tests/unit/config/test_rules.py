@@ -77,11 +77,6 @@ def test_what_a_gpu_cannot_do_is_refused() -> None:
 # -- orders of systems ------------------------------------------------------------------------------------------------
 
 
-def test_drawing_wants_whole_rounds_too() -> None:
-    with refused(Unsupported, "batch.microbatch", legal="draw.microbatches=6"):
-        draw(["system=torch_interleaved_zero_bubble", "grid.inter=3", "draw.microbatches=7"])
-
-
 def test_the_order_of_a_users_system_has_parameters_and_that_of_a_peer_has_none() -> None:
     overrides = [
         *("system=pytorch", "system._target_=mine.Own", "system.processes=null", "grid.inter=2"),

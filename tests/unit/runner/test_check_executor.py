@@ -68,7 +68,7 @@ def test_schedules_of_several_chunks_or_split_passes(
 
 def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_path: Path) -> None:
     file = tmp_path / "zbv.csv"
-    draw(["schedule=zbv", "grid.inter=4", "draw.microbatches=8", f"draw.csv={file}"])
+    draw(["schedule=zbv", "grid.inter=4"], file)
     of_file = ["schedule=torch_csv", f"schedule.file={file}", "grid.inter=4"]
     record, published = checked(tmp_path, *of_file), checked(tmp_path, "schedule=zbv", "grid.inter=4")
     assert record.provenance["schedule_file"] == hashlib.sha256(file.read_bytes()).hexdigest()

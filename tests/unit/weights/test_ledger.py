@@ -15,6 +15,7 @@ from baselines.pipedream import Stash
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
+from suite.papers.pipeoptim import counts
 from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest, Ledger, Predict
 from suite.weights import version_table as table
@@ -132,10 +133,10 @@ def test_columns(graph: str, backward: int) -> None:
     """A backward pass that keeps its forward's graph reads what that read."""
     stale, predicted = first_of_two(Latest(graph)), first_of_two(Predict("inflight", graph))
     passes = (Kind.FORWARD, Kind.BACKWARD)
-    assert [table.staleness(stale, kind) for kind in passes] == [1, backward]
-    assert [table.staleness(predicted, kind) for kind in passes] == [0, 0]
-    assert [table.steps_ahead(predicted, kind) for kind in passes] == [1, backward]
-    assert (table.common_value([3, 3]), table.common_value([1, 2])) == (3, 1.5)
+    assert [counts.staleness(stale, kind) for kind in passes] == [1, backward]
+    assert [counts.staleness(predicted, kind) for kind in passes] == [0, 0]
+    assert [counts.steps_ahead(predicted, kind) for kind in passes] == [1, backward]
+    assert (counts.common_value([3, 3]), counts.common_value([1, 2])) == (3, 1.5)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
