@@ -49,17 +49,8 @@ from suite.schedule.placement import is_placed, is_plain, place_of
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPipelineSettings:
-    """Keys of `system` of PyTorch's pipelines; conf/system/torch_gpipe.yaml explains them."""
+    """Keys of `system` of PyTorch's pipelines; conf/system/torch_pipelining.yaml explains them."""
 
-    schedule: Literal[
-        "ScheduleGPipe",
-        "Schedule1F1B",
-        "ScheduleInterleaved1F1B",
-        "ScheduleLoopedBFS",
-        "ScheduleInterleavedZeroBubble",
-        "ScheduleZBVZeroBubble",
-        "ScheduleDualPipeV",
-    ]
     data_parallel: Literal["flat", "ddp"]
     fused: bool
 
@@ -119,14 +110,14 @@ class TorchPipelining(System):
             EvaluatedStage(part, stage, place.stages, world.device, group=pipelines[place.replica])
             for stage, part in zip(place.held_stages, self.parts, strict=True)
         ]
-        pipeline = getattr(pipelining, settings.schedule)
-        # dividing the loss by the number of microbatches avoids dividing every gradient
-        self.schedule = pipeline(
-            stages if issubclass(pipeline, PipelineScheduleMulti) else stages[0],
-            plan.microbatches,
-            loss_fn=self._loss,
-            scale_grads=False,
-        )
+        pipeline = getattr(pipelining, config.system.order_of(config.schedule))
+        held = stages if issubclass(pipeline, PipelineScheduleMulti) else stages[0]
+        try:
+            # dividing the loss by the number of microbatches avoids dividing every gradient
+            self.schedule = pipeline(held, plan.microbatches, loss_fn=self._loss, scale_grads=False)
+        except ValueError as error:  # not every schedule runs every number of microbatches
+            legal = f"batch.size={place.stages * config.batch.microbatch * grid.data}"
+            raise Unsupported("batch.size", config.batch.size, str(error), legal) from error
 
     def train_batch(self, batch: Value) -> float:
         self.parts.train()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple, NoReturn
 
 from suite.comm.world import check_transport, launcher_kind
 from suite.config.launch import Launch
-from suite.config.locate import ROOTS, locate
+from suite.config.locate import locate
 from suite.config.modules import source_module
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
@@ -23,7 +21,7 @@ from suite.core.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
-from suite.core.values import Json, is_number
+from suite.core.values import is_number
 from suite.memory.checkpointing import resolve_interval
 from suite.pruning.validation import LARGEST, REACHED
 from suite.schedule.check import check as check_schedule
@@ -135,123 +133,33 @@ def check_nodes(launch: Launch, ranks: int) -> None:
 # -- order of a system -------------------------------------------------------------------------------------------------
 
 
-class _Pipeline(NamedTuple):
-    """A pipeline schedule of PyTorch's, as system.schedule names it.
-
-    Attributes:
-        order: The suite's schedule with its order.
-        system: The system that runs it.
-        fixed: Arguments of `order` that PyTorch's schedule has; it takes the number of chunks.
-        rounds: Whether the microbatches are divided into rounds of at least one per rank, all of the same length.
-    """
-
-    order: str
-    system: str
-    fixed: Mapping[str, Json] = MappingProxyType({})
-    rounds: bool = False
-
-    def other_key(self, config: RunConfig) -> str | None:
-        """The first key of the configured schedule with another value than PyTorch's; None if there is none."""
-        schedule = config.schedule.build()
-        return next((key for key, value in self.fixed.items() if getattr(schedule, key, None) != value), None)
-
-
-_STAIRCASE = "suite.schedule.Staircase"
-_PYTORCH = "baselines.torch_pipelining.TorchPipelining"
-_PIPELINES = {
-    "ScheduleGPipe": _Pipeline("baselines.gpipe.GPipe", "torch_gpipe"),
-    "Schedule1F1B": _Pipeline("suite.schedule.OneFOneB", "torch_1f1b"),
-    "ScheduleInterleaved1F1B": _Pipeline(_STAIRCASE, "torch_interleaved", {"lead": 2, "split": False}, rounds=True),
-    "ScheduleLoopedBFS": _Pipeline("suite.schedule.LoopedBFS", "torch_looped_bfs", {"split": False}),
-    "ScheduleInterleavedZeroBubble": _Pipeline(
-        _STAIRCASE, "torch_interleaved_zero_bubble", {"lead": 1, "split": True}, rounds=True
-    ),
-    "ScheduleZBVZeroBubble": _Pipeline("suite.schedule.ZBV", "torch_zbv", {"split": True}),
-    "ScheduleDualPipeV": _Pipeline("suite.schedule.DualPipeV", "torch_dual_pipe_v", {"split": True}),
-}
-
-
 def check_order(config: RunConfig) -> None:
-    """Raises InvalidRequest for a schedule other than the system's order, and a grid or batch that it does not serve.
+    """Raises Unsupported for a schedule that the system does not run, and a grid that it does not serve.
 
     Systems on the suite's engine run the schedule of their config. A user's system that does so sets
-    `system.supports_schedules: true`. Other systems have a fixed order. Their YAML names its class as `system.order`,
-    and `schedule` must be the same class, so that every reader of `schedule` has the order that runs. The order of a
-    user's system may take parameters, which are the other keys of `schedule`. The orders of the suite's peers take
-    none, except the number of stages per rank of PyTorch's interleaved schedules.
+    `system.supports_schedules: true`. Other systems have orders of their own. Their YAML lists the schedules of the
+    suite with these orders as `system.orders`, and `schedule` must be one of them, so that every reader of `schedule`
+    has the order that runs.
     """
-    system, schedule, ranks = config.system, config.schedule, config.grid.inter
-    pipeline = _pytorch_pipeline(config)
-    if system.brings_order and schedule.target != system.order:
-        rule = f"system={system.name} brings its own order, {system.order}"
-        raise Unsupported("schedule", schedule.target, rule, f"system={_pytorch_system(config) or 'axonn'}")
-    if pipeline and (key := pipeline.other_key(config)):
-        rule = f"PyTorch's {system.more['schedule']} has the order of schedule.{key}={pipeline.fixed[key]}"
-        other = _pytorch_system(config)
-        legal = f"system={other}" if other else f"schedule.{key}={pipeline.fixed[key]}"
-        raise Unsupported(f"schedule.{key}", schedule.arguments.get(key), rule, legal)
-    parameters = [key for key in schedule.arguments if pipeline is None or key not in ("chunks", *pipeline.fixed)]
-    if system.brings_order and system.target.partition(".")[0] in ROOTS and parameters:
-        key, rule = parameters[0], f"the order of system={system.name} has no parameters"
-        raise Unsupported(f"schedule.{key}", schedule.arguments[key], rule, "system=axonn")
+    system = config.system
+    if system.brings_order:
+        system.order_of(config.schedule)
     size, processes = config.grid.build().size, system.processes
     if processes is not None and size != processes:
         rule = f"its number of processes is {processes}, and {config.grid.typed} has {size} ranks"
         legal = "grid.data=1 grid.inter=1 grid.tensor=1" if processes == 1 else f"a grid of {processes}"
         raise Unsupported("system", system.name, rule, legal)
-    count = config.microbatches
-    if system.requires_full_pipeline and count < (stages := len(homes_of(schedule.build(), ranks))):
-        rule = f"at least as many microbatches as the {stages} stages of grid.inter={ranks} ranks"
-        _refuse_count(config, count, rule, stages)
-    rounds = max(1, count // ranks)
-    if pipeline and pipeline.rounds and count % rounds:
-        rule = f"{rounds} equal rounds of at least one microbatch for each of grid.inter={ranks} ranks"
-        _refuse_count(config, count, rule, count - count % rounds)
 
 
 def schedule_of(config: RunConfig) -> Schedule:
     """The schedule that the system's ranks run. Raises Unsupported if it is unknown, and as `check_order`."""
     system = config.system
-    if not system.runs_schedule and system.order is None:
-        rule = f"the class of the order of system={system.name}, whose ranks do not run the schedule of the config"
-        legal = "system.order=CLASS.PATH, or system.supports_schedules=true where its ranks run the schedule"
-        raise Unsupported("system.order", None, rule, legal)
+    if not system.runs_schedule and not system.orders:
+        rule = f"the schedule that the ranks of {system.name} run, as they do not run that of the config"
+        legal = "+system.orders.NAME._target_=CLASS, or system.supports_schedules=true where its ranks run the schedule"
+        raise Unsupported("system.orders", None, rule, legal)
     check_order(config)
     return config.schedule.build()
-
-
-def _pytorch_pipeline(config: RunConfig) -> _Pipeline | None:
-    """The pipeline of PyTorch's that the system runs; None for another system."""
-    system = config.system
-    if system.target != _PYTORCH:
-        return None
-    name = system.more.get("schedule")
-    if name not in _PIPELINES:
-        raise UnknownName("system.schedule", str(name), _PIPELINES)
-    pipeline = _PIPELINES[name]
-    if system.order != pipeline.order:
-        rule = f"PyTorch's {name} runs {pipeline.order}, and system.order={system.order} is another order"
-        legal = f"system.order={pipeline.order}" if system.order is None else f"system={pipeline.system}"
-        raise Unsupported("system.schedule", name, rule, legal)
-    return pipeline
-
-
-def _pytorch_system(config: RunConfig) -> str | None:
-    """The system that runs the configured schedule in PyTorch's pipelines, for a system of PyTorch's."""
-    runs = (each for each in _PIPELINES.values() if each.order == config.schedule.target and not each.other_key(config))
-    return next((each.system for each in runs), None) if config.system.target == _PYTORCH else None
-
-
-def _refuse_count(config: RunConfig, count: int, rule: str, legal_count: int) -> NoReturn:
-    """Refuse a number of microbatches per replica. legal_count: another one"""
-    batch, data, name = config.batch, config.grid.data, config.system.name
-    samples = batch.size // data
-    smaller = next((size for size in range(samples // legal_count, 0, -1) if samples % size == 0), None)
-    legal = f"batch.size={batch.microbatch * data * legal_count}"
-    if count < legal_count and smaller:
-        legal = f"batch.microbatch={smaller}"
-    rule = f"system={name} requires {rule}, and has {count}"
-    raise Unsupported("batch.microbatch", batch.microbatch, rule, legal)
 
 
 # -- batch and network over ranks --------------------------------------------------------------------------------------
@@ -351,7 +259,7 @@ def _check_checkpoints(config: RunConfig) -> None:
         raise Unsupported("checkpoint.folder", folder, rule, legal)
     if folder is not None and not system.can_resume:
         rule = "only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints"
-        raise Unsupported("checkpoint.folder", folder, rule, f"system={system.name} without checkpoint.folder")
+        raise Unsupported("checkpoint.folder", folder, rule, f"executor={name} without checkpoint.folder")
     if executor.one_process and not system.can_stream:
         rule = f"only systems on the suite's engine are replayed, and system={system.name} is not on it"
         raise Unsupported("executor", name, rule, "system=pipeoptim")

@@ -11,6 +11,7 @@ from suite.config.base import MAX_COUNT, Count, Name, Ranks, Settings, Text
 from suite.config.locate import PARTIAL, ROOTS, TARGET
 from suite.config.plugins import Plugin
 from suite.core.errors import Unsupported
+from suite.core.protocols import Schedule
 from suite.memory.layout import Layout
 
 ENGINE = "suite.engine.system.EngineSystem"
@@ -83,12 +84,10 @@ class SystemConfig(Settings):
     """Whether it can train pruned networks; null: true on the suite's engine, otherwise false."""
     supports_checkpoints: bool | None = None
     """Whether it writes checkpoints; null: true on the suite's engine, otherwise false."""
-    order: Annotated[Name | None, Field(examples=[None])] = None
-    """Class of the fixed schedule of the system; null: it runs the schedule of the config, or an unknown order."""
+    orders: Mapping[str, Plugin[Schedule]] = Field(default_factory=dict)
+    """Fixed orders of the system by its own names: schedules of the suite, with the arguments that an order fixes."""
     processes: Annotated[Ranks | None, Field(examples=[None])] = None
     """Number of processes if the system requires a fixed number; null: any."""
-    requires_full_pipeline: bool = False
-    """Whether its order requires at least as many microbatches as stages."""
     tensor: bool = False
     """Whether it can split layers over ranks (grid.tensor)."""
     transformers: bool = False
@@ -114,8 +113,25 @@ class SystemConfig(Settings):
 
     @property
     def brings_order(self) -> bool:
-        """Whether its ranks run a fixed order, which its YAML names."""
-        return not self.runs_schedule and self.order is not None
+        """Whether its ranks run fixed orders, which its YAML lists."""
+        return bool(self.orders) and not self.runs_schedule
+
+    def order_of(self, schedule: Plugin[Schedule]) -> str:
+        """The system's own name of a schedule. Raises Unsupported for a schedule that is none of its orders."""
+        unlike = {  # for each order of the schedule's class, the arguments that it fixes to other values
+            name: {key: value for key, value in order.arguments.items() if schedule.arguments.get(key) != value}
+            for name, order in self.orders.items()
+            if order.target == schedule.target
+        }
+        if not unlike:
+            targets = " or ".join(dict.fromkeys(order.target for order in self.orders.values()))
+            rule = f"the ranks of {self.name} run {targets}"
+            raise Unsupported("schedule", schedule.target, rule, "system=pipeline")
+        name, other = min(unlike.items(), key=lambda row: len(row[1]))
+        for key, value in other.items():
+            rule = f"the ranks of {self.name} run this schedule with {key}={value}"
+            raise Unsupported(f"schedule.{key}", schedule.arguments.get(key), rule, f"schedule.{key}={value}")
+        return name
 
     @property
     def can_stream(self) -> bool:

@@ -135,7 +135,7 @@ def _unpruned(system: SystemUnderTest) -> tuple[str, ...]:
 def _check_order(system: SystemUnderTest) -> str:
     if system.trains_graphs or not system.runs_config_schedule:
         _require_engine(system)
-    sizes = orders.check_every_size(system.schedule, system.update_interval, supports_size=system.supports_size)
+    sizes = orders.check_every_size(system.schedule, system.update_interval, system.base.system.processes)
     return f"at {sizes} sizes: stages 1 to 8, microbatches 1 to 32, at equal speeds and at any"
 
 

@@ -72,17 +72,13 @@ def _size_text(stages: int, interval: FlushInterval) -> str:
     return f"{stages} stages, {interval.microbatches} microbatches{group}"
 
 
-def check_every_size(
-    schedule: Schedule,
-    update_interval: int | None,
-    supports_size: Callable[[int, int], bool] = lambda stages, microbatches: True,
-) -> int:
+def check_every_size(schedule: Schedule, update_interval: int | None, processes: int | None = None) -> int:
     """Law 1 for stages 1 to 8 and microbatches 1 to 32, at equal and at random speeds.
 
     Args:
         schedule: The schedule.
         update_interval: Microbatches per update; None: a flush.
-        supports_size: Whether the system supports a number of stages and microbatches.
+        processes: Number of stages, if the system requires a fixed number.
 
     Returns:
         Number of checked sizes. A size that the schedule refuses is left out.
@@ -94,7 +90,7 @@ def check_every_size(
     sizes = 0
     left_out: set[int] = set()  # numbers of stages of which no size is checked yet
     for stages, interval in _sizes(update_interval):
-        if not supports_size(stages, interval.microbatches):
+        if processes not in (None, stages):
             continue
         if not accepts_size(schedule, stages, interval):
             left_out.add(stages)

@@ -69,11 +69,6 @@ class SystemUnderTest:
         """Whether its ranks run the schedule of its config."""
         return self.on_engine or self.base.system.runs_schedule or self.base.system.brings_order
 
-    def supports_size(self, stages: int, microbatches: int) -> bool:
-        """Whether its schedule supports this size."""
-        system = self.base.system
-        return system.processes in (None, stages) and not (system.requires_full_pipeline and microbatches < stages)
-
     @property
     def update_interval(self) -> int | None:
         """Microbatches per update; None: a flush."""

@@ -107,7 +107,7 @@ def validate_run(config: RunConfig) -> None:
     }
     for name, setting in unsupported.items():
         if setting is not None:
-            what, legal = f"{name}={setting} of system={system.name}", f"system={system.name} without {name}"
+            what, legal = f"{name}={setting} of {system.name}", f"executor={config.executor.name} without {name}"
             raise Unsupported(what, rule="not implemented for full-graph training", legal=legal)
 
 

@@ -33,8 +33,6 @@ def changed_settings(record: Record) -> str:
 def _changes(old: Mapping[str, Json], run: Run) -> list[str]:
     values = dict(leaves(run.settings))
     read = reads(run.config) or frozenset(values)
-    if run.config.system.brings_order:  # `schedule` only names the order
-        read -= {"schedule"}
     return [
         f"{key}={value}; rule: as in the experiment; legal: {values[key]}"
         for key, value in leaves(old)

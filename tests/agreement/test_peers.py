@@ -66,7 +66,8 @@ def passes_of(config: RunConfig) -> dict[str, int]:
 
 
 # by ranks, of every run: overrides of the system and its grid, and those that hold for the reference too
-DEEPSPEED, GPIPE, ONE_F_ONE_B = "system=deepspeed_3d", "system=torch_gpipe", "system=torch_1f1b"
+DEEPSPEED, ONE_F_ONE_B = "system=deepspeed_3d", "system=torch_pipelining"
+GPIPE = ONE_F_ONE_B, "schedule=gpipe"
 SGD, CLIP, LOOSE = "optimizer=sgd", "optimizer.clip_norm=0.3", "optimizer.clip_norm=1.0"
 BF16 = ["precision=bf16", SGD, "optimizer.lr=0.02"]  # a larger rate turns roundings into differences
 OVERFLOWS = ["precision=fp16", "precision.loss_scale.start=1048576.0"]  # twice, and then it trains
@@ -76,7 +77,7 @@ RUNS: dict[int, list[Run]] = {
     1: [
         ([DEEPSPEED], [SGD]),
         ([DEEPSPEED, "system.zero_stage=1"], BF16),
-        ([GPIPE], WARMUP),
+        ([*GPIPE], WARMUP),
         ([ONE_F_ONE_B, "system.fused=false"], []),
     ],
     2: [
@@ -85,12 +86,12 @@ RUNS: dict[int, list[Run]] = {
         ([DEEPSPEED, "grid.inter=2"], [SGD, CLIP]),
         ([DEEPSPEED, "grid.tensor=2"], ["model.shape.attention_bias=true", SGD, CLIP]),
         ([DEEPSPEED, "grid.tensor=2", "system.zero_stage=1"], BF16),
-        ([GPIPE, "grid.inter=2"], ["batch.microbatch=8"]),  # one microbatch: fewer than stages
-        ([GPIPE, "grid.inter=2"], [*OVERFLOWS, SGD]),
+        ([*GPIPE, "grid.inter=2"], ["batch.microbatch=8"]),  # one microbatch: fewer than stages
+        ([*GPIPE, "grid.inter=2"], [*OVERFLOWS, SGD]),
         ([ONE_F_ONE_B, "grid.inter=2"], [*BF16, "activation_checkpointing=2"]),
         # Adam does not see a gradient that is a multiple of the right one: replicas are compared with SGD
         ([DEEPSPEED, "grid.data=2", "system.zero_stage=1"], [SGD]),
-        ([GPIPE, "grid.data=2", "system.data_parallel=ddp"], [SGD]),
+        ([*GPIPE, "grid.data=2", "system.data_parallel=ddp"], [SGD]),
         ([ONE_F_ONE_B, "grid.data=2"], [SGD]),
         ([DEEPSPEED, "grid.inter=2"], [*BF16, "activation_checkpointing=1"]),
         ([ONE_F_ONE_B, "grid.inter=2"], ["model.shape.layers=3"]),
@@ -102,7 +103,7 @@ RUNS: dict[int, list[Run]] = {
         ([DEEPSPEED, "grid.tensor=2", "grid.inter=2"], [SGD, CLIP, "activation_checkpointing=2"]),
         ([DEEPSPEED, "grid.tensor=2", "grid.inter=2", "system.partitioned=false"], []),
         ([DEEPSPEED, "grid.tensor=2", "grid.data=2", "system.zero_stage=1"], [SGD, CLIP]),
-        ([GPIPE, "grid.inter=2", "grid.data=2"], [SGD, CLIP]),
+        ([*GPIPE, "grid.inter=2", "grid.data=2"], [SGD, CLIP]),
         (
             [ONE_F_ONE_B, "grid.inter=2", "grid.data=2", "system.data_parallel=ddp"],
             [*BF16, LOOSE, "activation_checkpointing=1"],
@@ -188,7 +189,7 @@ def test_a_run_leaves_a_record(grid: list[str], tmp_path: Path) -> None:
 
 
 def test_a_replica_takes_every_so_manieth_microbatch() -> None:
-    plan = PeerPlan(config_of(["system=torch_1f1b", "grid.data=2", "batch.size=12", "batch.microbatch=2"]))
+    plan = PeerPlan(config_of(["system=torch_pipelining", "grid.data=2", "batch.size=12", "batch.microbatch=2"]))
     assert plan.rows(np.arange(12), 0).tolist() == [[0, 1], [4, 5], [8, 9]]
     assert plan.rows(np.arange(12), 1).tolist() == [[2, 3], [6, 7], [10, 11]]
 
@@ -200,17 +201,16 @@ REFUSED: list[tuple[list[str], type[InvalidRequest], str]] = [
     ([DEEPSPEED, "system.zero_stage=2"], Unsupported, "system.zero_stage=1"),
     ([DEEPSPEED, "system.zero_stage=3"], Unsupported, "system.zero_stage=1"),
     ([DEEPSPEED, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
-    ([GPIPE, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
+    ([*GPIPE, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
     ([ONE_F_ONE_B, "grid.tensor=2"], Unsupported, "grid.tensor=1"),
     ([DEEPSPEED, "grid.tensor=3"], InvalidRequest, "grid.tensor=2"),
     ([DEEPSPEED, "grid.tensor=2", "model.dropout=0.1"], Unsupported, "model.dropout=0.0"),
     ([DEEPSPEED, "precision=bf16", "system.accumulate=float32"], Unsupported, "zero_stage=1"),
     ([DEEPSPEED, "system.reduce=bf16"], InvalidRequest, "system.reduce=half"),
-    ([GPIPE, "precision=bf16", "model.dtype=float64"], Unsupported, "model.dtype=float32"),
+    ([*GPIPE, "precision=bf16", "model.dtype=float64"], Unsupported, "model.dtype=float32"),
     ([DEEPSPEED, "optimizer._target_=somewhere.Lion"], Unsupported, "optimizer=adamw"),
-    ([GPIPE, "batch.size=7"], InvalidRequest, "batch.size=6"),
+    ([*GPIPE, "batch.size=7"], InvalidRequest, "batch.size=6"),
     ([DEEPSPEED, "batch.size=6", "grid.data=2"], InvalidRequest, "batch.size=4"),
-    ([ONE_F_ONE_B, "system.schedule=ScheduleGpipe"], InvalidRequest, "system.schedule=ScheduleGPipe"),
     ([ONE_F_ONE_B, "system.data_parallel=dpp"], InvalidRequest, "system.data_parallel=ddp"),
 ]
 
@@ -233,13 +233,16 @@ def test_float16_is_refused_where_deepspeed_would(monkeypatch: pytest.MonkeyPatc
     assert DeepSpeed3D.probe(config_of([*half, "launch.device=cuda", "system.zero_stage=1"])) == Ready()
 
 
-@pytest.mark.parametrize("overrides", [["system=torch_gpipe", "batch.size=2", "grid.inter=4"], ["system=torch_1f1b"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [["system=torch_pipelining", "schedule=gpipe", "batch.size=2", "grid.inter=4"], ["system=torch_pipelining"]],
+)
 def test_what_runs_is_ready(overrides: list[str]) -> None:
     assert TorchPipelining.probe(config_of(overrides)) == Ready()
 
 
 def test_a_world_of_another_size_is_refused() -> None:
-    config = config_of(["system=torch_1f1b", "grid.inter=2"])
+    config = config_of(["system=torch_pipelining", "grid.inter=2"])
     with refused(InvalidRequest, subject="grid of 2 ranks", rule="the world has one rank for each place of the grid"):
         TorchPipelining(threads.LoopbackWorld(threads.Hub(1), 0), config)
     with refused(

@@ -33,7 +33,7 @@ def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
     systems = [
         (f"{system} {' '.join((*grid, *more))}", system.split(), grid, more)
         for name, (grid, more) in runs
-        for system in (f"system=torch_{name}", f"system=pipeline schedule={name}")
+        for system in (f"system=torch_pipelining schedule={name}", f"system=pipeline schedule={name}")
         if not (system.startswith("system=one") and "system." in " ".join(grid))
     ]
     configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]
@@ -95,16 +95,19 @@ def test_losses_of_every_schedule_on_four_ranks(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", drawn(SCHEDULES, n=2))
 def test_schedules_are_ready_on_two_ranks(name: str) -> None:
-    assert TorchPipelining.probe(config_of([f"system=torch_{name}", "grid.inter=2", *MODEL])) == Ready()
+    assert (
+        TorchPipelining.probe(config_of(["system=torch_pipelining", f"schedule={name}", "grid.inter=2", *MODEL]))
+        == Ready()
+    )
 
 
 @pytest.mark.parametrize(
     ("overrides", "rule"),
     [
-        (["system=torch_zbv", "grid.inter=2"], "apart from backward passes"),
-        (["system=torch_dual_pipe_v", "grid.inter=2"], "apart from backward passes"),
-        (["system=torch_interleaved_zero_bubble", "grid.inter=2"], "apart from backward passes"),
-        (["system=torch_interleaved"], "two modules of DistributedDataParallel"),
+        (["system=torch_pipelining", "schedule=zbv", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_pipelining", "schedule=dual_pipe_v", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_pipelining", "schedule=interleaved_zero_bubble", "grid.inter=2"], "apart from backward passes"),
+        (["system=torch_pipelining", "schedule=interleaved"], "two modules of DistributedDataParallel"),
     ],
 )
 def test_ddp_is_refused_where_it_would_not_reduce(overrides: list[str], rule: str) -> None:

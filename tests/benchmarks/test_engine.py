@@ -22,7 +22,7 @@ from tests.support.tools import needs
 TURNS, BATCHES = 5, 6
 PLAN = ["experiment=overhead_bound", f"measure.rounds={TURNS}", f"measure.batches={BATCHES}", "measure.eval_batches=0"]
 TIMING = f"one batch, the slowest rank's perf_counter; systems take turns of {BATCHES} batches, after one that settles"
-PEERS = ("pytorch", "deepspeed_3d", "torch_1f1b", "torch_gpipe")
+PEERS = ("pytorch", "deepspeed_3d", "torch_one_f_one_b", "torch_gpipe")
 ONE = ("axonn 1x1", "pytorch 1x1")
 TWO = ("axonn 2x1", "axonn 2x1 on gloo", "one_f_one_b 2x1", *(f"{peer} 2x1" for peer in PEERS[1:]))
 SETTINGS = ("system", "schedule", "comm", "batch", "model", "optimizer", "launch")

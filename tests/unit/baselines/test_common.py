@@ -91,7 +91,7 @@ def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
 
 @pytest.mark.parametrize(
     ("system", "kind", "precision", "half"),
-    [("pytorch", PyTorch, "bf16", "bfloat16"), ("torch_1f1b", TorchPipelining, "fp16", "float16")],
+    [("pytorch", PyTorch, "bf16", "bfloat16"), ("torch_pipelining", TorchPipelining, "fp16", "float16")],
 )
 def test_half_precision_without_kernels_is_refused_before_anything_is_made(
     system: str, kind: Any, precision: str, half: str, monkeypatch: pytest.MonkeyPatch

@@ -77,17 +77,14 @@ def test_what_a_gpu_cannot_do_is_refused() -> None:
 # -- orders of systems ------------------------------------------------------------------------------------------------
 
 
-def test_the_order_of_a_users_system_has_parameters_and_that_of_a_peer_has_none() -> None:
+def test_the_order_of_a_users_system_has_parameters() -> None:
     overrides = [
         *("system=pytorch", "system._target_=mine.Own", "system.processes=null", "grid.inter=2"),
-        *("system.order=suite.schedule.MessageDriven", "schedule=message_driven", "executor=check"),
+        *("+system.orders.mine._target_=suite.schedule.MessageDriven", "schedule=message_driven", "executor=check"),
     ]
     assert refusal_of(*overrides, "schedule.cap=2") is None
     assert refusal_of(*overrides, "schedule=gpipe") is not None
     assert draw([*overrides[:-1], "schedule.cap=1"]) != draw(overrides[:-1])
-    peer = ["system=megatron_lm", "system.order=suite.schedule.MessageDriven", "schedule=message_driven"]
-    with refused(Unsupported, "schedule.pipeline_limit"):
-        raise refusal_of(*peer, "schedule.cap=2") or AssertionError
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

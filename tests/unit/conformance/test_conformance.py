@@ -109,9 +109,9 @@ def test_inapplicable_laws_have_a_reason() -> None:
     reports = check_laws(("system=cagnet",), laws)
     assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == {"composes"}
     assert all("whole graph" in report.reason for name, report in reports.items() if name != "composes")
-    peer = check_laws(("system=torch_1f1b",), ("order", "replay"))
+    peer = check_laws(("system=torch_pipelining",), ("order", "replay"))
     assert peer["order"].verdict is LawVerdict.KEPT
-    assert "at 228 sizes" in peer["order"].reason
+    assert "at 256 sizes" in peer["order"].reason
     assert "its engine is its own" in peer["replay"].reason
     reports = check_laws(("system=gpipe", "system._target_=broken.TooMany"), ("composes", "order"))
     assert reports["composes"].verdict is LawVerdict.BROKEN

@@ -15,8 +15,8 @@ def label(*overrides: str) -> str:
 
 
 def test_label_shows_settings_of_the_system() -> None:
-    two = ("system=torch_gpipe", "grid.inter=2")
-    assert label(*two, "system.schedule=Schedule1F1B") == "torch_gpipe 2x1 system.schedule=Schedule1F1B"
+    two = ("system=torch_pipelining", "schedule=gpipe", "grid.inter=2")
+    assert label(*two, "system.fused=false") == "torch_gpipe 2x1 system.fused=false"
     assert label("system=deepspeed_3d", "system.zero_stage=1") == "deepspeed_3d 1x1 system.zero_stage=1"
     assert label("system=axonn", "system.name=mine") == "mine 1x1 system=axonn"
     assert label("system=pipeline", "schedule=zbv", "schedule.split=false") == "zbv 1x1 schedule.split=false"

@@ -32,7 +32,7 @@ def test_every_system_runs_its_schedule_or_names_its_order() -> None:
         if config.system.graphs:
             continue
         schedule_of(config)
-        assert config.system.runs_schedule or config.schedule.target == config.system.order, name
+        assert config.system.runs_schedule or config.system.order_of(config.schedule), name
 
 
 class FakeStage:
@@ -51,12 +51,12 @@ class FakeStage:
         return lambda *_: []
 
 
-@pytest.mark.parametrize("system", ["torch_gpipe", "torch_1f1b"])
-def test_pytorch_runs_the_schedule_of_its_system(system: str) -> None:
+@pytest.mark.parametrize("schedule", ["gpipe", "one_f_one_b"])
+def test_pytorch_runs_the_schedule_of_its_system(schedule: str) -> None:
     from torch.distributed import pipelining
 
-    config = resolve([f"system={system}"])
-    kind = getattr(pipelining, config.system.more["schedule"])
+    config = resolve(["system=torch_pipelining", f"schedule={schedule}"])
+    kind = getattr(pipelining, config.system.order_of(config.schedule))
 
     class Bare(kind):  # type: ignore[misc]
         def __init__(self, stage: FakeStage, stages: int, microbatches: int) -> None:
