@@ -5,19 +5,21 @@ implementation. Graphs are directed and weighted, so that a swapped transpose sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from suite.config.compose import groups, resolve
+from suite.config.compose import resolve
 from suite.conformance.graphs import check_losses, train_losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import ASSIGNMENTS, Placement
 from suite.gnn.rank_shard import build_plans
 from tests.support.drawn import cells, drawn, few
 from tests.support.graphs import EXCHANGES, dense, on_trainers, problem, uneven
+from tests.support.systems import every_system
 
 GRIDS = [(1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (8, 4)]
 ORDERS = [(order, epoch) for order in ("paper", "auto") for epoch in ("paper", "lean")]
@@ -145,9 +147,9 @@ def test_part_of_isolated_vertices_and_more_parts_than_vertices() -> None:
 # -- every system of conf/system -------------------------------------------------------------------------------------
 
 
-def systems() -> list[str]:
-    """Systems that train whole graphs; a new YAML file is tested without further registration."""
-    return [name for name in groups()["system"] if resolve([f"system={name}"]).system.graphs]
+def systems() -> list[Sequence[str]]:
+    """Overrides of the systems that train whole graphs."""
+    return [overrides for overrides in every_system().values() if resolve(overrides).system.graphs]
 
 
 @pytest.mark.parametrize("grid", drawn([((2, 1),), ((4, 2),)], n=1), ids=str)
@@ -155,5 +157,5 @@ def test_every_system_matches_losses_of_one_process(grid: tuple[int, int], tmp_p
     """Losses of five epochs on the system's own partition, and its bytes."""
     alone = train_losses(["system=cagnet"], 1, 1, tmp_path)
     assert len(systems()) >= 4
-    for name in systems():
-        check_losses([f"system={name}"], *grid, alone, tmp_path)
+    for overrides in systems():
+        check_losses(overrides, *grid, alone, tmp_path)

@@ -54,7 +54,7 @@ IMPOSSIBLE = (
     ("optimizer.clip_norm=1.0", "optimizer.clip_norm=1.0"),
     ("checkpoint.folder=there", "checkpoint.folder=there"),
     ("system=axonn under executor=full_graph", "system=axonn", "executor=full_graph"),
-    ("system=sparsity_aware under executor=real", "executor=real"),
+    ("system=sparsity_aware_random under executor=real", "executor=real"),
     ("executor=replay", "executor=replay"),
     ("model=gcn under system=axonn", "system=axonn", "model=gcn"),
     ("replication=0", "exchange.replication=0"),
@@ -78,7 +78,7 @@ def test_impossible_run_is_refused_before_ranks_start(row: tuple[str, ...]) -> N
 def test_graph_runs_start_graph_ranks() -> None:
     assert not {"graph", "partitioner", "exchange"} & freeze(composed([]), "").settings.keys()
     run = run_of("grid.data=4")
-    assert (run.label, run.ranks, run.refusal) == ("sparsity_aware p=4 c=1", 4, None)
+    assert (run.label, run.ranks, run.refusal) == ("sparsity_aware_random p=4 c=1", 4, None)
     assert rank_class(run.config.executor) is GraphRank
 
 
@@ -119,7 +119,8 @@ def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> No
     rng = np.random.default_rng(0)
     file = tmp_path / "edges.txt"  # edges from many vertices to few, so that both products need other rows
     np.savetxt(file, np.stack([rng.integers(0, 400, 4000), rng.integers(0, 40, 4000)], 1), fmt="%d")
-    overrides = ["system=sparsity_aware_metis", "graph=edge_list", f"graph.source.file={file}", "grid.data=4"]
+    source = ["graph=edge_list", f"graph.source.file={file}"]
+    overrides = ["system=sparsity_aware", "partitioner=metis", *source, "grid.data=4"]
     config = resolve([*overrides, f"reports={tmp_path}"])
     prepared = partition_data.Prepared(config, tmp_path / "shards")
     assert not prepared.provenance["symmetric"]

@@ -70,7 +70,7 @@ def test_oblivious_system_sends_all_rows(tmp_path: Path) -> None:
 
 def test_epochs_to_repay_is_partition_time_over_saved_time(tmp_path: Path) -> None:
     options = ["grid.data=8", "graph.source.outside=0.1", "graph.source.features=2048"]
-    metis = run_volumes("system=sparsity_aware_metis", *options, reports=tmp_path)
+    metis = run_volumes("system=sparsity_aware", "partitioner=metis", *options, reports=tmp_path)
     random = run_volumes("system=sparsity_aware", *options, reports=tmp_path)
     saved = metric(random, "epoch_time") - metric(metis, "epoch_time")
     assert saved > 0
