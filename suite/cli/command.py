@@ -104,16 +104,9 @@ class Command:
     def read(self, arguments: Sequence[str]) -> Arguments:
         """Split and check the arguments. Raises InvalidRequest, with the nearest legal word for an unknown one."""
         parser = self._parser()
-        words, rest = list[str](), list[str]()
-        for before, argument in zip(("", *arguments), arguments, strict=False):
-            flag = parser._option_string_actions.get(before)
-            is_value = flag is not None and flag.nargs is None
-            is_override = (self.config or self.keys) and not is_value and is_word(argument)
-            (words if is_override else rest).append(argument)
         flags = [*parser._option_string_actions]
-        for argument in rest:  # before the parser reports a missing argument
-            if argument.startswith("--") and argument.partition("=")[0] not in flags:
-                raise self._unknown(argument, flags)
+        words = [argument for argument in arguments if is_word(argument)] if self.config or self.keys else []
+        rest = [argument for argument in arguments if argument not in words]
         given, unknown = parser.parse_known_intermixed_args(rest, Arguments())
         if self.file and given.file and not given.file.endswith(self.file):
             unknown = [given.file]

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from suite.config.base import MAX_LAYERS, OnError, Rerun, Settings
+from suite.config.base import MAX_LAYERS, OnError, Rerun
 from suite.config.executor import reads_graphs
 from suite.config.experiment import Runs
-from suite.config.plugins import Plugin
 from suite.config.refusals import validated
 from suite.config.run import RunConfig
-from suite.simulate.network.machine import Machine
 
 GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
 # groups of a composed configuration that are no part of a run
 NOT_IN_RUN = ("machine", "efficiency")
-G = TypeVar("G", bound=Settings)
 Size = Annotated[int, Field(ge=1, le=10_000_000, examples=[1])]
 
 
@@ -55,12 +52,6 @@ class Listed(BaseModel):
     on_error: Annotated[OnError, Field(examples=["record"])]
 
 
-class Profiling(Settings):
-    """Keys of `suite plan`, in addition to the keys of a run."""
-
-    machine: Plugin[Machine]
-
-
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that a run of a composed configuration has."""
     excluded = NOT_IN_RUN if reads_graphs(config.get("executor")) else (*NOT_IN_RUN, *GRAPHS)
@@ -78,10 +69,3 @@ def checked_run(config: Mapping[str, Any]) -> RunConfig:
 def check_runs(config: Mapping[str, Any]) -> None:
     """Raises InvalidRequest for an experiment whose runs are not lists of overrides, and for keys that choose runs."""
     validated(Listed, config)
-
-
-def checked(model: type[G], config: Mapping[str, Any]) -> G:
-    """Keys of a command, in addition to the keys of a run. Raises InvalidRequest for the first key with a wrong
-    value.
-    """
-    return validated(model, {key: config.get(key) for key in model.model_fields})

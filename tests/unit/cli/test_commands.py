@@ -121,6 +121,6 @@ def test_overrides_flags_and_values_stand_in_any_order() -> None:
     read = command("conformance").read(["a=1", "--laws", "order", "+b.c=[1,2]", "~d", "@file.yaml", "e@f=g"])
     assert read.words == ("a=1", "+b.c=[1,2]", "~d", "@file.yaml", "e@f=g")
     assert read.laws == ["order"]
-    read = command("compare").read(["a", "--json", "x=y.json", "b", "reports=z"])
+    read = command("compare").read(["a", "--json=x=y.json", "b", "reports=z"])
     assert (read.a, read.b, str(read.json)) == ("a", "b", "x=y.json")
     assert str(read.reports) == "z"

@@ -126,7 +126,7 @@ def test_command_prints_a_line_per_law(capsys: pytest.CaptureFixture[str]) -> No
     assert "order" in order
     assert "BROKEN" in order
     assert any(line.strip().startswith("stage 0 |") for line in lines), "the drawing up to the fault"
-    assert lines[-1].startswith("gpipe: 0 laws kept, 1 broken (order), 1 does not apply, ")
+    assert lines[-1].startswith("gpipe: laws: 1 BROKEN, 1 does not apply; ")
     assert main(["system=gpipe", "--laws=clocks"]) == Exit.OK
     assert main(["system=nobody"]) == Exit.NOTHING
     with refused(UnknownName, "law", "ordr", legal="did you mean 'order'?"):
