@@ -22,6 +22,7 @@ from suite.core.cores import cores
 from suite.core.errors import InvalidRequest
 from suite.core.files import check_folder, tidy
 from suite.core.record import CANNOT, Outcome, Record
+from suite.runner.ending import ending_of
 from suite.runner.executors import in_process
 from suite.runner.launch import rendezvous
 from suite.runner.launch.processes import RunFailed
@@ -62,7 +63,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
             if unfinished and not pending.stopped:
                 progress.show(f"{title} · {run.label}")
                 try:
-                    refused = run.refusal and in_process.record_of(run, in_process.ending_of(run.refusal))
+                    refused = run.refusal and in_process.record_of(run, ending_of(run.refusal))
                     pending.write(refused or in_process.run_in_process(run, store))
                     check_interrupted()
                 except (KeyboardInterrupt, SystemExit) as ending:
@@ -170,7 +171,7 @@ def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_i
         except OSError:  # no disk space or no port, which concerns all runs
             raise
         except Exception as error:
-            pending.write(in_process.record_of(run, in_process.ending_of(error)))
+            pending.write(in_process.record_of(run, ending_of(error)))
 
 
 def _runs_at_once(runs: Sequence[Run]) -> int:

@@ -16,13 +16,13 @@ from typing import Any
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core import load
-from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
+from suite.core.errors import SuiteError
 from suite.core.protocols import ExecutorResult
-from suite.core.reasons import format_traceback
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
 from suite.runner import batch_metrics, estimate, provenance
+from suite.runner.ending import ending_of
 from suite.runner.executors import emulated_rank, in_process
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks import resume
@@ -105,7 +105,7 @@ class ActiveRun:
         except RunFailed as failure:
             self.failure = failure
         except Exception as error:  # a fault of a system or of the suite must not end other runs
-            self.failure = RunFailed(Outcome.FAILED, format_traceback(error))
+            self.failure = RunFailed(*ending_of(error))
         self.seconds += time.monotonic() - begin
         if self.failure is not None:
             self.ranks.stop()
@@ -116,10 +116,7 @@ class ActiveRun:
         if self.config.executor.kind == "full_graph":
             from suite.gnn.partition_data import Prepared  # needs scipy
 
-            try:
-                self.prepared = Prepared(config=self.config, folder=self.graph_folder)
-            except (InvalidRequest, MissingDependency) as error:
-                raise RunFailed(*in_process.ending_of(error)) from error
+            self.prepared = Prepared(config=self.config, folder=self.graph_folder)
         self.ranks.start(self.config.launch.deadline)
 
     def wait_until_built(self) -> None:
@@ -204,7 +201,7 @@ class ActiveRun:
             raise RunFailed(Outcome.DIVERGED, f"the loss of batch {batch} is {self.losses[batch]}")
 
     def _validate(self) -> None:
-        if self.plan.eval_batches:
+        if self.plan.eval_batches and self.config.executor.trains:
             replies = self.ranks.request(self.plan.deadline, do="evaluate", batches=self.plan.eval_batches)
             for name, value in replies[0]["scores"].items():
                 if value is not None:
@@ -223,7 +220,7 @@ class ActiveRun:
         try:
             return self._record(store)
         except Exception as error:
-            return in_process.record_of(self.run, in_process.ending_of(error))
+            return in_process.record_of(self.run, ending_of(error))
 
     def _record(self, store: Store) -> Record:
         memory = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}

@@ -30,6 +30,7 @@ from suite.core.reasons import headline
 from suite.core.record import Outcome, Record
 from suite.core.resources import ROOT
 from suite.core.values import Json
+from suite.runner.ending import ending_of
 from suite.runner.executors import in_process
 from suite.runner.isolated import run_line
 from suite.runner.launch.launch_command import place_ranks
@@ -54,15 +55,6 @@ _QUEUED = ("", "PENDING", "PREEMPTED")
 _TAKEN = ("array", "job_name", "output", "error", "open_mode")  # options of sbatch that submitit sets
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a job requests: options of sbatch, lines of its shell, and the jobs of its array that run at a time."""
-
-    options: Mapping[str, Json]
-    setup: tuple[str, ...]
-    parallelism: int
-
-
 @dataclass
 class Job:
     """A command line as a job.
@@ -71,7 +63,7 @@ class Job:
         command: Its overrides.
         runs: Runs that it expands to; none if it does not compose.
         before: For each run the newest record at the time of the submission.
-        request: Its resources; None if nothing is submitted.
+        request: Parameters of submitit for its resources; None if nothing is submitted.
         refusal: Reason for which none of its runs can start, unless a run has its own.
         handle: The submitted job.
         state: Last state that Slurm reported.
@@ -80,7 +72,7 @@ class Job:
     command: Sequence[str]
     runs: Sequence[Run] = ()
     before: Sequence[Record | None] = ()
-    request: Request | None = None
+    request: Mapping[str, Json] | None = None
     refusal: SuiteError | None = None
     handle: submitit.Job[int] | None = None
     state: str = ""
@@ -181,23 +173,18 @@ def _reusable(store: Store, run: Run, newest: Record | None) -> Record | None:
     return store.reusable(run, key=newest.key if newest and alike else run.key)
 
 
-def _request(runs: Sequence[Run]) -> Request:
-    """The request of a job with these runs, for the run with the most ranks."""
+def _request(runs: Sequence[Run]) -> dict[str, Json]:
+    """Parameters of submitit for a job with these runs, for the run with the most ranks."""
     launch = runs[0].config.launch
     ranks = max((run.ranks for run in runs if run.config.executor.starts_ranks and _may_run_on_node(run)), default=1)
     check_nodes(launch, ranks)
     nodes, per_node = place_ranks(ranks, launch)
-    gpus = per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node
-    options = {
+    options: dict[str, Json] = {
         "nodes": nodes,
         "ntasks_per_node": per_node,
         "cpus_per_task": launch.cpus_per_task or launch.threads,
-        "gpus_per_node": gpus,
-        "time": launch.time,
-        "partition": launch.partition,
-        "account": launch.account,
-        "qos": launch.qos,
-        "constraint": launch.constraint,
+        "gpus_per_node": per_node if launch.gpus_per_node is None and launch.device == "cuda" else launch.gpus_per_node,
+        **launch.model_dump(include={"time", "partition", "account", "qos", "constraint"}),
     }
     extra = launch.extra or {}
     if taken := next((name for name in extra if name.replace("-", "_") in (*options, *_TAKEN)), None):
@@ -208,10 +195,12 @@ def _request(runs: Sequence[Run]) -> Request:
             legal=f"launch.{taken}" if taken in options else "launch.extra={mem: 64G}",
         )
     python_path = f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"
-    # Slurm sends SIGTERM to every process of a job: the shell waits until the command has ended its ranks
-    setup = (*launch.setup, python_path, "trap : TERM")
-    chosen = {name: value for name, value in {**options, **extra}.items() if value is not None}
-    return Request(chosen, setup, launch.array_parallelism)
+    return {
+        "additional_parameters": {name: value for name, value in {**options, **extra}.items() if value is not None},
+        # Slurm sends SIGTERM to every process of a job: the shell waits until the command has ended its ranks
+        "setup": [*launch.setup, python_path, "trap : TERM"],
+        "array_parallelism": launch.array_parallelism,
+    }
 
 
 def _arrays(jobs: Sequence[Job]) -> list[Sequence[Job]]:
@@ -223,16 +212,13 @@ def _arrays(jobs: Sequence[Job]) -> list[Sequence[Job]]:
 
 
 def _executor(array: Sequence[Job], name: str) -> _Executor:
-    executor, request = _Executor(Path(array[0].runs[0].config.reports).absolute() / "slurm" / name), array[0].request
-    assert request is not None
+    executor = _Executor(Path(array[0].runs[0].config.reports).absolute() / "slurm" / name)
     executor.update_parameters(
         job_name=name,
-        additional_parameters=request.options,
-        setup=list(request.setup),
-        array_parallelism=request.parallelism,
         stderr_to_stdout=True,
         signal_delay_s=0,  # no signal before the time limit
         use_srun=False,  # the command starts its ranks with srun
+        **(array[0].request or {}),
     )
     return executor
 
@@ -284,9 +270,9 @@ def _wait(jobs: Sequence[Job], name: str, report: Callable[[str], None], limit: 
             for job in waiting:
                 job.state = states.get(job.id, job.state)
             waiting = [job for job in waiting if not _has_ended(job, now - missing.get(job.id, now))]
-        counts = Counter(job.state.lower() for job in waiting)
-        parts = [*(f"{count} {state}" for state, count in sorted(counts.items())), f"{total - len(waiting)} ended"]
-        line = ", ".join([*parts, *(["Slurm does not answer"] if answer is None else [])])
+        counts = Counter(job.state.lower() for job in waiting) + Counter(ended=total - len(waiting))
+        line = ", ".join(f"{count} {state}" for state, count in counts.items())
+        line += ", Slurm does not answer" if answer is None else ""
         if line != last_line:
             report(f"slurm: {line}")
             last_line, pause = line, _POLL_INTERVAL[0]
@@ -338,7 +324,7 @@ def _record(job: Job, run: Run, before: Record | None, store: Store, report: Cal
     if record := _reusable(store, run, before):
         return record
     refusal = None if job.handle else run.refusal or job.refusal
-    record = in_process.record_of(run, in_process.ending_of(refusal) if refusal else (outcome, reason))
+    record = in_process.record_of(run, ending_of(refusal) if refusal else (outcome, reason))
     record = replace(record, key=before.key if before else run.key)
     if before is None or before.outcome is not Outcome.OK:
         store.write(record)

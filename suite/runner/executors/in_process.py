@@ -8,24 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from suite.core import blind, load
-from suite.core.errors import DoesNotFit, HiddenOutcome, InvalidRequest, MissingDependency, SuiteError
+from suite.core.errors import DoesNotFit
 from suite.core.protocols import ExecutorResult
-from suite.core.reasons import format_traceback
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.values import Json
 from suite.runner import provenance
+from suite.runner.ending import ending_of
 from suite.runner.executors import registry
 from suite.runner.runs import Run
 from suite.runner.store import Store
-
-
-def ending_of(error: Exception) -> tuple[Outcome, str]:
-    """Outcome and reason of a run that an error kept from running, or ended."""
-    if isinstance(error, MissingDependency):
-        return Outcome.MISSING_DEPENDENCY, str(error)
-    if isinstance(error, InvalidRequest | HiddenOutcome):
-        return Outcome.OOM if isinstance(error, DoesNotFit) else Outcome.UNSUPPORTED, str(error)
-    return Outcome.FAILED, str(error) if isinstance(error, SuiteError) else format_traceback(error)
 
 
 def run_in_process(run: Run, store: Store) -> Record:

@@ -27,13 +27,12 @@ from typing import Any
 import psutil
 
 from suite.config.run import RunConfig
-from suite.core.errors import MissingDependency
 from suite.core.record import Outcome
 from suite.runner.launch.launch_command import launch_command, rank_environment
 from suite.runner.launch.process_tree import end_processes, process_tree
 from suite.runner.launch.rendezvous import authenticated, parent_addresses, parent_sends_rendezvous
 from suite.runner.launch.signals import LINUX, die_with_parent
-from suite.runner.ranks.messages import Endpoint, Hello, RankReply
+from suite.runner.ranks.messages import Hello, RankReply
 
 _CAUSE_TIMEOUT = 1.5  # seconds to wait for the failure that caused the failures of other ranks
 _LONGEST_WAIT = 3600.0  # seconds; poll(2) takes at most 24 days
@@ -56,6 +55,7 @@ class RankGroup:
     Attributes:
         connections: Open connections, each with its rank.
         hellos: First message of each rank.
+        addresses: Address of each rank as this process sees it; empty where each rank has reached this process.
         members: Processes of the ranks on this host.
         heard: Time of the last message of each rank since the open command.
         batches: Number of the last batch in a heartbeat of each rank.
@@ -70,42 +70,40 @@ class RankGroup:
         address, hosts = parent_addresses(self.launch)
         self.listener = socket.create_server((address, 0), backlog=size + 8)
         self.key = secrets.token_hex(16)
-        endpoint: Endpoint = {"hosts": hosts, "port": self.listener.getsockname()[1], "key": self.key}
+        endpoint = {"hosts": hosts, "port": self.listener.getsockname()[1], "key": self.key}
         with open(os.open(self.job, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"endpoint": endpoint, "config": config.plain()}, file)
         self.log = open(self.log_path, "wb")  # noqa: SIM115 - closed in stop()
         self.connections: dict[Connection, int] = {}
         self.hellos: dict[int, Hello] = {}
+        self.addresses: dict[int, str] = {}
         self.members: dict[int, psutil.Process] = {}
         self.heard: dict[int, float] = {}
         self.batches: dict[int, int] = {}
-        self.process: subprocess.Popen[bytes] | None = None
-        self.launcher: psutil.Process | None = None
+        self.process: psutil.Popen | None = None
         self.processes: list[psutil.Process] | None = None
         self.grace = float(self.launch.grace)  # at least, as a busy machine ends ranks no quicker than it started them
         self.terminated_at = 0.0  # the grace period begins here, so that many systems end in the time of one
-        self.dismissed = self.stopped = False
+        self.dismissed = False
         self.closing_failure = ""
 
     def start(self, deadline: float) -> None:
-        """Start the ranks and wait at most `deadline` seconds until all have connected. Raises RunFailed."""
-        try:
-            command = launch_command(self.size, self.launch, self.job)
-        except MissingDependency as error:
-            raise RunFailed(Outcome.MISSING_DEPENDENCY, str(error)) from error
+        """Start the ranks and wait at most `deadline` seconds until all have connected.
+
+        Raises RunFailed, and MissingDependency without the launcher.
+        """
         # torchrun grants stopped ranks half a minute before it kills them; without torchrun they end at once
         parent_death_signal = signal.SIGKILL if self.launch.launcher == "torchrun" else signal.SIGTERM
-        self.process = subprocess.Popen(
-            command,
+        self.process = psutil.Popen(
+            launch_command(self.size, self.launch, self.job),
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
             env=rank_environment(self.launch.threads, self.launch.python_path),
             start_new_session=True,
             # safe: a parent of ranks has no other threads
-            preexec_fn=partial(die_with_parent, parent_death_signal),  # noqa: PLW1509
+            preexec_fn=partial(die_with_parent, parent_death_signal),
         )
-        self.launcher = psutil.Process(self.process.pid)
         begin = time.monotonic()
         while len(self.hellos) < self.size:
             if wait([self.listener], 0.1):
@@ -119,20 +117,22 @@ class RankGroup:
                 connected = f"{len(self.hellos)} of {self.size} ranks connected in {deadline:g} s"
                 raise RunFailed(Outcome.TIMEOUT, f"{connected}\n{self.log_tail()}")
         self.grace = max(self.grace, time.monotonic() - begin)
-        if parent_sends_rendezvous(self.launch):  # an empty host: rank 0 is where each rank has reached this process
-            first = self.hellos[0]
-            self._send(do="meet", host="" if first["on_parent_address"] else first["address"], port=first["port"])
+        if parent_sends_rendezvous(self.launch):
+            self._send(do="meet", host=self.addresses[0], port=self.hellos[0]["port"])
 
     def _accept(self) -> None:
         """Register the rank of a new connection, unless another program has connected."""
         try:
-            connection = authenticated(self.listener.accept()[0], self.key, is_parent=True)
+            peer, (address, _) = self.listener.accept()
+            is_local = address == peer.getsockname()[0]
+            connection = authenticated(peer, self.key, is_parent=True)
             hello: Hello = json.loads(connection.recv_bytes())
         except (OSError, EOFError):
             return
         rank = hello["rank"]
         self.connections[connection], self.hellos[rank] = rank, hello
-        if hello["on_parent_address"] and hello["host"] == socket.gethostname():
+        self.addresses[rank] = "" if is_local else address
+        if is_local and hello["host"] == socket.gethostname():
             with suppress(psutil.Error):
                 self.members[rank] = psutil.Process(hello["pid"])
 
@@ -250,24 +250,24 @@ class RankGroup:
 
     def terminate(self) -> None:
         """Terminate ranks that were not dismissed, without waiting for their end."""
-        if self.processes is not None or self.process is None or self.launcher is None:
+        if self.processes is not None or self.process is None:
             return
         self.terminated_at = time.monotonic()
-        self.processes = process_tree(self.launcher, *self.members.values())
+        self.processes = process_tree(self.process, *self.members.values())
         if not self.dismissed:
             self._send(do="exit")
-            self.process.terminate()
+            with suppress(psutil.NoSuchProcess):
+                self.process.terminate()
             self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End the ranks, kill those that remain after the grace period, and release all resources."""
-        if self.stopped:
+        if self.log.closed:
             return
-        self.stopped = True
         self.terminate()
         if self.process is not None:
             late = end_processes(self.processes or [], self.terminated_at + self.grace - time.monotonic())
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(psutil.TimeoutExpired):
                 self.process.wait(self.grace)
             if self.dismissed:
                 failures = [f"rank {rank}: {reply['reason']}" for rank, reply in self._read(0) if reply]

@@ -103,22 +103,10 @@ class Hello(TypedDict):
         rank: Number of the rank.
         pid: Process id of the rank.
         host: Host name of the rank.
-        address: Address of the rank's end of the connection.
-        on_parent_address: Whether this is the parent's address too.
         port: A free port, on which rank 0 may wait for the other ranks.
     """
 
     rank: int
     pid: int
     host: str
-    address: str
-    on_parent_address: bool
     port: int
-
-
-class Endpoint(TypedDict):
-    """The parent's socket: addresses to try, the port, and the secret key of the run."""
-
-    hosts: list[str]
-    port: int
-    key: str

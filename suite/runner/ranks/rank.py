@@ -11,8 +11,7 @@ import json
 import resource
 import signal
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,36 +20,22 @@ from typing import Any
 
 from suite.comm.p2p.polling import set_timer_slack
 from suite.comm.world import init_world
-from suite.config.executor import AnyExecutor, MicrobenchmarkExecutor
+from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.locate import locate, search
 from suite.config.places import check_rank_parts
 from suite.config.run import RunConfig
-from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, SuiteError
+from suite.core.errors import InvalidRequest, MissingDependency, PeerEnded
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Missing, World
-from suite.core.record import Outcome
 from suite.data.batches import Lazy, draw_batches
 from suite.runner import batch_metrics
+from suite.runner.ending import ending_of
 from suite.runner.launch.signals import die_with_parent
 from suite.runner.ranks.rank_channel import ParentChannel
 from suite.runner.ranks.resume import BatchHistory
 
 # messages of connections whose peer rank has ended
 _PEER_ENDED = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe")
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
-
-
-def outcome_of_error(error: BaseException) -> Outcome:
-    """The outcome of a run in which a rank raised `error`."""
-    if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
-        return Outcome.OOM
-    if isinstance(error, InvalidRequest):
-        return Outcome.UNSUPPORTED
-    if isinstance(error, Diverged):
-        return Outcome.DIVERGED
-    if isinstance(error, MissingDependency | ModuleNotFoundError):
-        return Outcome.MISSING_DEPENDENCY
-    return Outcome.FAILED
 
 
 def follows_from_peer(error: BaseException) -> bool:
@@ -163,59 +148,52 @@ class RankProcess:
         # every rank reads the same data, so the hash of one rank is enough
         data = self.data.provenance() if self.data is not None and world.rank == 0 else None
         facts = {"data": data, "staged": bool(world.staged), "carrier": world.backend, "order": world.order}
-        return {"gemm": self._product_rate(), "facts": facts | {"at_start": notes}}
+        rate = 0.0
+        if self.config.executor.trains:
+            from suite.engine.process_setup import gemm_rate
 
-    def _product_rate(self) -> float:
-        from suite.engine.process_setup import gemm_rate
-
-        return gemm_rate(dtype=self.config.precision.half or self.config.model.dtype, device=self.device)
+            rate = gemm_rate(dtype=half or self.config.model.dtype, device=self.device)
+        return {"gemm": rate, "facts": facts | {"at_start": notes}}
 
     def train(self, batches: int) -> dict[str, Any]:
         """Train batches. Returns the seconds, loss (if any) and update of each batch, and the spans of the last one."""
-        self._reset_peaks()
+        if self.config.executor.trains:
+            from suite import accelerator
+
+            accelerator.reset_peaks(self.device)  # those of the last round are reported
         cpu = process_time()
-        durations: list[float] = []
-        losses: list[float | None] = []
-        traces: list[Any] = []
-        for seconds, loss in self.history.earlier(self.trained, batches):
-            durations.append(seconds)
-            losses.append(loss)
-            traces.append(())
-        self.trained += len(durations)
-        pending = self._next_batches(batches - len(durations))
+        earlier = self.history.batches[self.trained : self.trained + batches]
+        trained: list[tuple[float, float | None, Any]] = [(*batch, ()) for batch in earlier]
+        self.trained += len(earlier)
+        pending = self._next_batches(batches - len(earlier))
         if pending and self.system.streams:
-            stream_seconds, stream_losses = self._train_stream(pending)
-            durations, losses = [*durations, *stream_seconds], [*losses, *stream_losses]
-            traces += [()] * len(pending)
-            pending = []
-        begin = perf_counter()
-        for number, batch in enumerate(pending, self.trained - len(pending)):
-            if isinstance(pending, Lazy):  # the time to draw a batch does not count
-                begin = perf_counter()
-            if self.channel:
-                self.channel.batch = number
-            if (loss := self.system.train_batch(batch)) is not None:
-                losses.append(loss)
-            end = perf_counter()
-            durations.append(end - begin)
-            traces.append(self.system.observe())
-            begin = self.history.add(durations[-1], loss)
+            trained += self._train_stream(pending)
+        else:
+            trained += self._train_each(pending)
         return {
-            "durations": durations,
+            "durations": [seconds for seconds, _, _ in trained],
             "cpu": process_time() - cpu,
-            "losses": losses,
-            "updates": [batch_metrics.update_interval(trace) for trace in traces],
-            "parts": [batch_metrics.inner_seconds(trace) for trace in traces],
+            "losses": [loss for _, loss, _ in trained if loss is not None],
+            "updates": [batch_metrics.update_interval(trace) for _, _, trace in trained],
+            "parts": [batch_metrics.inner_seconds(trace) for _, _, trace in trained],
             "spans": [span.row() for span in self.system.observe()],
         }
 
-    def _reset_peaks(self) -> None:
-        """Count the peaks of the device's allocator anew, so that those of the last round are reported."""
-        from suite import accelerator
+    def _train_each(self, batches: Sequence[Any]) -> Iterator[tuple[float, float | None, Any]]:
+        """Train batch after batch. Yields the seconds, the loss and the trace of each."""
+        begin = perf_counter()
+        for number, batch in enumerate(batches, self.trained - len(batches)):
+            if isinstance(batches, Lazy):  # the time to draw a batch does not count
+                begin = perf_counter()
+            if self.channel:
+                self.channel.batch = number
+            loss = self.system.train_batch(batch)
+            seconds = perf_counter() - begin
+            yield seconds, loss, self.system.observe()
+            self.history.add([(seconds, loss)])
+            begin = perf_counter()
 
-        accelerator.reset_peaks(self.device)
-
-    def _train_stream(self, batches: Sequence[Any]) -> tuple[list[float], list[float]]:
+    def _train_stream(self, batches: Sequence[Any]) -> list[tuple[float, float | None, Any]]:
         """Train a stream of batches, which drains at its end. Returns the seconds and the loss of each batch.
 
         A batch lasts from the end of the previous batch to its own end, so the first includes filling the pipeline.
@@ -223,8 +201,8 @@ class RankProcess:
         begin = perf_counter()
         losses, ends = self.system.stream(batches)
         seconds = [end - previous for previous, end in zip([begin, *ends], ends, strict=False)]
-        self.history.add_stream(seconds, losses)
-        return seconds, losses
+        self.history.add(list(zip(seconds, losses, strict=True)))
+        return [(second, loss, ()) for second, loss in zip(seconds, losses, strict=True)]
 
     def memory(self) -> dict[str, Any]:
         """Train one more batch and count its bytes by kind. On a GPU its allocator's peaks are reported too."""
@@ -284,14 +262,8 @@ class GraphRank(RankProcess):
 class UntrainedRank(GraphRank):
     """A rank without a model."""
 
-    def _product_rate(self) -> float:
-        return 0.0
-
     def memory(self) -> dict[str, Any]:
         return {"losses": [], "memory": []}
-
-    def evaluate(self, batches: int) -> dict[str, Any]:
-        return {"scores": {"loss": None}}
 
 
 class SamplingRank(UntrainedRank):
@@ -317,9 +289,6 @@ class EmulatingRank(UntrainedRank):
         self.world = _world(self.config, tensors=False)
         self.system = EmulatedRank(world=self.world, config=self.config)
 
-    def _reset_peaks(self) -> None:
-        """Nothing is allocated."""
-
 
 KINDS: Mapping[str, type[RankProcess]] = {  # by executor.kind
     "real": RankProcess,
@@ -330,16 +299,11 @@ KINDS: Mapping[str, type[RankProcess]] = {  # by executor.kind
 }
 
 
-def rank_class(executor: AnyExecutor) -> type[RankProcess]:
-    """Class of the ranks that an executor starts."""
-    return KINDS[executor.kind]
-
-
 def serve(config: RunConfig, channel: ParentChannel) -> None:
     """Build the rank and execute the parent's commands until it sends `stop`."""
     search(config.launch.python_path)
     channel.meet()
-    rank = rank_class(config.executor)(config)
+    rank = KINDS[config.executor.kind](config)
     rank.channel = channel
     while True:
         message = channel.commands.get()
@@ -348,7 +312,7 @@ def serve(config: RunConfig, channel: ParentChannel) -> None:
             rank.close()
             return
         arguments = {name: value for name, value in message.items() if name not in ("do", "seconds")}
-        channel.answer(event="done", **getattr(rank, message["do"])(**arguments))
+        channel.send(event="done", **getattr(rank, message["do"])(**arguments))
 
 
 def main(job: Path) -> None:
@@ -357,19 +321,14 @@ def main(job: Path) -> None:
     config = RunConfig.model_validate(content["config"])
     if config.launch.launcher == "srun":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent ends the ranks of a job, and records the reason
-    channel = ParentChannel(content["endpoint"], config.launch)
+    channel = ParentChannel(config.launch, **content["endpoint"])
     try:
         with in_config_keys():
             serve(config, channel)
     except BaseException as error:
         channel.closing = True
-        reason = "".join(traceback.format_exception(error)).strip()
-        if isinstance(error, InvalidRequest | MissingDependency):  # its message is complete
-            reason = str(error)
-        elif isinstance(error, SuiteError):  # its message comes before the traceback
-            reason = f"{error}\n{reason}"
-        outcome, secondary = outcome_of_error(error).value, follows_from_peer(error)
-        channel.send(event="failed", outcome=outcome, reason=reason, secondary=secondary)
+        outcome, reason = ending_of(error)
+        channel.send(event="failed", outcome=outcome.value, reason=reason, secondary=follows_from_peer(error))
         raise
 
 

@@ -15,6 +15,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +23,7 @@ from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.rendezvous.rank_rendezvous import reserve_port, use_interface_of
 from suite.config.launch import Launch
 from suite.runner.launch.rendezvous import connect_to_parent, parent_sends_rendezvous
-from suite.runner.ranks.messages import Endpoint, Hello, RankCommand
+from suite.runner.ranks.messages import RankCommand
 
 _CLOSE_TIMEOUT = 5.0  # seconds in which a rank may close after its parent is gone
 _LONGEST_POLL = 3600.0  # seconds; poll(2) takes at most 24 days
@@ -38,8 +39,8 @@ class ParentChannel:
         closing: Set when the rank closes its system, which the end of the parent must not interrupt at once.
     """
 
-    def __init__(self, endpoint: Endpoint, launch: Launch) -> None:
-        self.connection, self.address, self.parent_address = connect_to_parent(**endpoint)
+    def __init__(self, launch: Launch, hosts: Sequence[str], port: int, key: str) -> None:
+        self.connection, self.address, self.parent_address = connect_to_parent(hosts, port, key)
         self.launch = launch
         self.commands: queue.Queue[RankCommand] = queue.Queue()
         self.closing = False
@@ -47,17 +48,9 @@ class ParentChannel:
         self.lock = threading.Lock()  # of what is sent, and of the two attributes below
         self.command_open = False
         self.stacks_at = 0.0
-        start = launch_info()
         self.reserved = reserve_port()
-        hello: Hello = {
-            "rank": start.rank,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "address": self.address,
-            "on_parent_address": self.address == self.parent_address,
-            "port": self.reserved.getsockname()[1],
-        }
-        self.send(**hello)
+        hello = {"rank": launch_info().rank, "pid": os.getpid(), "host": socket.gethostname()}
+        self.send(**hello, port=self.reserved.getsockname()[1])
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
     def meet(self) -> None:
@@ -102,15 +95,11 @@ class ParentChannel:
         if remaining > 0:
             faulthandler.dump_traceback_later(min(remaining, _STACKS_AT * silence) if silence else remaining)
 
-    def answer(self, **message: Any) -> None:
-        """Answer the command that was taken last."""
+    def send(self, **message: Any) -> None:
+        """Send a message, which ends an open command."""
         with self.lock:
             self.command_open = False
             faulthandler.cancel_dump_traceback_later()
-            self._write(**message)
-
-    def send(self, **message: Any) -> None:
-        with self.lock:
             self._write(**message)
 
     def _write(self, **message: Any) -> None:

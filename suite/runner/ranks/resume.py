@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from suite.config.run import RunConfig
@@ -60,25 +59,13 @@ class BatchHistory:
             note = f"resumed after batch {len(self.batches)}: an earlier process measured the times and losses before"
             self.notes = (*loaded.notes, note)
 
-    def earlier(self, first: int, count: int) -> list[TimedLoss]:
-        """The batches already trained among `count` batches from number `first`."""
-        return self.batches[first : first + count]
-
-    def add_stream(self, seconds: Sequence[float], losses: Sequence[float | None]) -> None:
-        """Add the batches of a drained stream, and save a checkpoint if the stream has passed a checkpoint interval."""
-        if self.folder is not None and seconds:
+    def add(self, batches: Sequence[TimedLoss]) -> None:
+        """Add batches of one drain, and save a checkpoint if they have passed a checkpoint interval."""
+        if self.folder is not None and batches:
             due_before = len(self.batches) // self.interval
-            self.batches += zip(seconds, losses, strict=True)
+            self.batches += batches
             if len(self.batches) // self.interval > due_before:
                 self._save()
-
-    def add(self, seconds: float, loss: float | None) -> float:
-        """Add a batch, and save a checkpoint if one is due. Returns the begin of the next batch, after the save."""
-        if self.folder is not None:
-            self.batches.append((seconds, loss))
-            if len(self.batches) % self.interval == 0:
-                self._save()
-        return perf_counter()
 
     def _save(self) -> None:
         extra = {"batches": self.batches, "scores": list(self.scores.items())}

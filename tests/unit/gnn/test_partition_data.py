@@ -16,7 +16,7 @@ from suite.gnn import partition_data
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard, build_plans, build_shards
 from suite.runner.executors.in_process import run_in_process
-from suite.runner.ranks.rank import GraphRank, rank_class
+from suite.runner.ranks.rank import KINDS, GraphRank
 from suite.runner.runs import Run, freeze
 from suite.runner.store import Store
 from tests.support.drawn import drawn
@@ -79,7 +79,7 @@ def test_graph_runs_start_graph_ranks() -> None:
     assert not {"graph", "partitioner", "exchange"} & freeze(composed([]), "").settings.keys()
     run = run_of("grid.data=4")
     assert (run.label, run.ranks, run.refusal) == ("sparsity_aware_random p=4 c=1", 4, None)
-    assert rank_class(run.config.executor) is GraphRank
+    assert KINDS[run.config.executor.kind] is GraphRank
 
 
 def test_shards_cover_graph_and_send_planned_rows(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from suite.config.launch import Launch
 from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
 from suite.core.record import Outcome
 from suite.runner import precision
+from suite.runner.ending import ending_of
 from suite.runner.launch import rendezvous
 from suite.runner.launch.launch_command import rank_environment
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks.messages import RankReply
-from suite.runner.ranks.rank import follows_from_peer, outcome_of_error
+from suite.runner.ranks.rank import follows_from_peer
 from suite.runner.runs import expand, freeze
 from tests.support.refusals import refused
 
@@ -181,7 +182,7 @@ def test_exception_type_decides_the_outcome() -> None:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), Outcome.OOM),
         (ValueError("wrong"), Outcome.FAILED),
     ):
-        assert outcome_of_error(error) is outcome, error
+        assert ending_of(error)[0] is outcome, error
 
 
 def test_lost_connection_follows_from_a_peer() -> None:

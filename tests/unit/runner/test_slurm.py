@@ -114,9 +114,9 @@ def test_refused_run_requests_no_nodes(tmp_path: Path, fake_slurm: Callable[[str
     (small,) = expand(sweep(tmp_path, "executor=real", "grid.inter=2", "launch.tasks_per_node=2"))
     (large,) = expand(sweep(tmp_path, *TOO_MANY_STAGES, "launch.tasks_per_node=2"))
     assert large.refusal is not None
-    assert slurm._request([small, large]).options["nodes"] == 1
+    assert slurm._request([small, large])["additional_parameters"]["nodes"] == 1
     may_run_on_node = replace(large, refusal=MissingDependency("a package", "a node may have it"))
-    assert slurm._request([small, may_run_on_node]).options["nodes"] == 32
+    assert slurm._request([small, may_run_on_node])["additional_parameters"]["nodes"] == 32
     assert slurm.submit([sweep(tmp_path, *TOO_MANY_STAGES)], report=lambda line: None) == [Exit.NOTHING]
     assert not submissions.exists()
     (record,) = stored_records(tmp_path)
