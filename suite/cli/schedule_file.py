@@ -8,7 +8,6 @@ from suite.cli import Arguments
 from suite.config.executor import Ticks
 from suite.config.refusals import validated
 from suite.core.errors import IllegalSchedule, UnknownName
-from suite.core.op import SENDS_GRADIENT, Kind
 from suite.core.values import Json
 from suite.runner.executors.check_executor import check_ticks
 from suite.schedule.check import Timeline, check_message_order, op_costs
@@ -67,19 +66,8 @@ def describe(arguments: Arguments, *, draw: bool) -> str:
 
 def _memory(timeline: Timeline) -> str:
     """Peaks per rank, in activations of one stage and microbatch."""
-    flights = []
-    for place in timeline.places:
-        flying = peak = 0
-        for op in timeline.order(place.rank):
-            flying += (op.kind is Kind.FORWARD) - (op.kind in SENDS_GRADIENT)
-            peak = max(peak, flying)
-        flights.append(peak)
-    rows = [
-        ("forward passes in flight (without B or I)", flights),
-        ("weight gradients owed (I without W)", timeline.owed),
-        ("activations alive (without B or W)", timeline.peak),
-    ]
-    return "\n".join(f"{name}: at most {', '.join(map(str, peaks))} per rank" for name, peaks in rows)
+    rows = {"weight gradients owed (I without W)": timeline.owed, "activations alive (without B or W)": timeline.peak}
+    return "\n".join(f"{name}: at most {', '.join(map(str, peaks))} per rank" for name, peaks in rows.items())
 
 
 def _messages(file: ScheduleFile, timeline: Timeline) -> list[str]:

@@ -32,7 +32,6 @@ def test_legal_file_is_reported(file: Path, capsys: pytest.CaptureFixture[str]) 
         "makespan: 19 ticks (F 1, B 2, I 1, W 1; messages take none)",
         "bubble: 5.3% of all ranks, 1 of 19 ticks on the busiest one",
         "stage time, the longest from the first to the last op of a rank: 18 ticks",
-        "forward passes in flight (without B or I): at most 4, 4 per rank",
         "weight gradients owed (I without W): at most 1, 3 per rank",
         "activations alive (without B or W): at most 4, 4 per rank",
         "messages: neighbouring stages run their passes in one order, so a transport without a choice can run it",
