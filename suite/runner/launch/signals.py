@@ -113,13 +113,13 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
             return command(arguments)
     except Exception as error:
         line = ""
-        if isinstance(error, Fault) or raised_in_user_code(error):
-            stack = str(error) if isinstance(error, Fault) else format_traceback(error)
-            line = f"failed: {headline(stack)}; {TRACEBACK}=1 shows the whole traceback"
-        elif isinstance(error, SuiteError):
+        stack = str(error) if isinstance(error, Fault) else format_traceback(error)
+        if isinstance(error, SuiteError) and not isinstance(error, Fault):
             line = f"refused: {error}"
         elif isinstance(error, OSError):  # a full disk, or a read-only folder; records are written atomically
             line = f"stopped: {error}{again}"
+        elif isinstance(error, Fault) or raised_in_user_code(error):
+            line = f"failed: {headline(stack)}; {TRACEBACK}=1 shows the whole traceback"
         if not line or os.environ.get(TRACEBACK) == "1":
             traceback.print_exc()
         sys.stderr.write(line and f"{line}\n")
