@@ -24,7 +24,6 @@ from suite.core.units import seconds
 from suite.core.words import for_reports, format_count
 from suite.runner.launch.signals import ending_ranks
 from suite.runner.progress import Progress
-from suite.runner.result_line import format_result
 
 if TYPE_CHECKING:
     from suite.runner.runs import Run
@@ -52,6 +51,8 @@ def execute(runs: Sequence[Run], progress: Progress | None = None) -> list[Recor
 
 def summary(record: Record) -> str:
     """One line for a record: label, outcome, and the result or the reason of the failure."""
+    from suite.cli.result_line import format_result
+
     head = f"  {record.label:<18} {record.outcome.value:<12}"
     if record.outcome is Outcome.OK:
         return f"{head} {format_result(record)}"

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from suite.cli import Arguments, argument, command
+from suite.cli.result_line import format_result
 from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, readers
 from suite.core.units import si
 from suite.core.words import format_count
 from suite.report.load import candidates, check_records
-from suite.runner.result_line import format_result
 
 NEWEST = 5  # labels that a refusal lists
 MAX_RANKS = 16  # columns of a table of memory

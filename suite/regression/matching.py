@@ -179,7 +179,7 @@ def _circumstances(record: Record) -> dict[str, Json]:
     sizes = [file[:2] if isinstance(file, list) else file for file in files] if isinstance(files, list) else files
     return {
         **{name: provenance.get(name) or {} for name in ("machine", "versions")},
-        **{name: provenance.get(name, ABSENT) for name in ("split_file", "schedule_file")},
+        "schedule_file": provenance.get("schedule_file", ABSENT),
         "data_files": sizes,
     }
 

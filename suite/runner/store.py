@@ -24,7 +24,6 @@ from suite.core.trace import Trace
 from suite.core.values import Json
 
 if TYPE_CHECKING:
-    from suite.runner.provenance import Circumstances
     from suite.runner.runs import Run
 
 # keys without influence on the numbers of a measurement: folders, lists of experiments, requests to a scheduler, and
@@ -63,7 +62,7 @@ def deciding_keys(config: Mapping[str, Json]) -> dict[str, Json]:
     return deciding
 
 
-def key_of(config: Mapping[str, Json], circumstances: Circumstances | Mapping[str, Json]) -> str:
+def key_of(config: Mapping[str, Json], circumstances: Mapping[str, Json]) -> str:
     """20 hexadecimal digits over the config and the circumstances (machine, versions, source)."""
     text = json.dumps([deciding_keys(config), dict(circumstances)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -76,7 +76,7 @@ def test_command_prints_or_refuses(folder: Path, capsys: pytest.CaptureFixture[s
 def test_line_of_a_run_follows_its_kind(folder: Path) -> None:
     formulas = [claim for claim, _ in answers_of_figure(claims.load(), FIGURE) if claim.paper == "axonn"]
     for query, parts in {
-        "megatron_lm": ("ms per batch", "percent of peak", "GB per device", "simulated"),
+        "megatron_lm": ("s per batch", "percent of peak", "GB on the fullest rank", "simulated"),
         "pipeoptim": ("makespan 45 ticks", "4 microbatches in flight", "copies of the weights", "analytic"),
         "axonn formulas": (f" {len(formulas)} claims answered", "analytic"),
     }.items():

@@ -22,7 +22,7 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
     ({"provenance": {"machine": {**MACHINE, "cores": 4}}}, ["machine.cores 2 -> 4"]),
     ({"provenance": {"machine": {**MACHINE, "processor": "Xeon"}}}, ["machine.processor EPYC -> Xeon"]),
     ({"provenance": {"versions": {"torch": "2.12"}}}, ["versions.torch 2.11 -> 2.12"]),
-    ({"provenance": {"split_file": "f0"}}, ["split_file absent -> f0"]),
+    ({"provenance": {"schedule_file": "f0"}}, ["schedule_file absent -> f0"]),
     ({"provenance": {"schedule_file": "f0"}}, ["schedule_file absent -> f0"]),
     ({"provenance": {"data_files": [["a", 3, 99]]}}, ["data_files [] -> [['a', 3]]"]),
     ({"provenance": {"machine": {}}}, ["machine recorded -> absent"]),

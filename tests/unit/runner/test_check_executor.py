@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from suite.core.record import Outcome, Record, Source
 from suite.runner import interleave
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
+from suite.runner.store import source_hash
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -71,7 +71,7 @@ def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_pat
     draw(["schedule=zbv", "grid.inter=4"], file)
     of_file = ["schedule=torch_csv", f"schedule.file={file}", "grid.inter=4"]
     record, published = checked(tmp_path, *of_file), checked(tmp_path, "schedule=zbv", "grid.inter=4")
-    assert record.provenance["schedule_file"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert record.provenance["schedule_file"] == source_hash([file])
     assert (value(record, "makespan"), record.series) == (value(published, "makespan"), published.series)
     assert "pipeline ranks" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
     assert "legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason

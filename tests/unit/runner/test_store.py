@@ -210,14 +210,3 @@ def test_trace_reads_back(tmp_path: Path) -> None:
     first = (tmp_path / name).read_bytes()
     Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
     assert (tmp_path / name).read_bytes() == first  # no time of day in it
-
-
-def test_measured_profile_changes_the_record_key(tmp_path: Path) -> None:
-    """A split that is read from a file is another one when the file is."""
-    profile = tmp_path / "profile.json"
-    config = composed([]) | {"split": str(profile)}
-    keys = []
-    for text in ("{}", "[]"):
-        profile.write_text(text)
-        keys.append(key_of(config, provenance.circumstances(checked_run(config))))
-    assert keys[0] != keys[1]
