@@ -23,7 +23,6 @@ from suite.simulate.network.machine import Link
 from suite.simulate.static_order import PASSES, OrderTimes, RankOrders, static_order, times
 from suite.simulate.worker import NetworkModel, simulate
 
-Memory = tuple[float, float, float]  # activations in flight, owed, and held
 Fronts = Sequence[frozenset[tuple[int, int]]]  # by rank: pairs of suite.schedule.check.memory_fronts
 _PASSES = frozenset(CATEGORY[kind] for kind in PASSES)
 _BANDWIDTH = 1e30  # messages have no size
@@ -70,16 +69,13 @@ class ScheduleResult:
     Attributes:
         makespan: Makespan over the time of the work of a rank, the ideal.
         stage_time: Longest time from the first start to the last end on one rank, over the ideal.
-        in_flight: Most activations without a backward pass on one rank, in activations of a rank's share.
-        owed: Most activations whose weight gradient alone is missing.
-        held: Memory of the rank with the most: of these two at once, weighted with their bytes.
+        held: Memory of the rank with the most: activations without a backward pass and activations whose weight
+            gradient alone is missing, at once, weighted with their bytes; in activations of a rank's share.
         messages: Messages between ranks per microbatch.
     """
 
     makespan: tuple[float, ...]
     stage_time: tuple[float, ...]
-    in_flight: tuple[float, ...]
-    owed: tuple[float, ...]
     held: tuple[float, ...]
     messages: int
 
@@ -148,14 +144,14 @@ class ScheduleComparison:
         self.ops += order.count * count
         self.simulations += count
         result = times(order, costs, [setting.latency for setting in self.settings])
-        memory = [self._memory(order.fronts(), place.chunks)] * count
-        return self._answer(result, memory, place, microbatches)
+        held = [self._held(order.fronts(), place.chunks)] * count
+        return self._answer(result, held, place, microbatches)
 
     def _driven(self, schedule: Schedule, ranks: int, interval: FlushInterval) -> ScheduleResult:
         """Result of a message-driven schedule, whose order depends on the times: one simulation for each setting."""
         place, split = places(schedule, ranks)[0], is_split(schedule)
         runs = []
-        known: dict[tuple[float, ...], tuple[float, float, Memory]] = {}
+        known: dict[tuple[float, ...], tuple[float, float, float]] = {}
         for setting in self.settings:
             key = (setting.backward, setting.latency, *((setting.weight,) if split else ()))
             if key in known:
@@ -163,13 +159,13 @@ class ScheduleComparison:
             else:
                 known[key] = self._simulated(schedule, setting, place, interval)
             runs.append(known[key])
-        ends, spans, memory = zip(*runs, strict=True)
-        return self._answer(OrderTimes(ends, spans), memory, place, interval.microbatches)
+        ends, spans, held = zip(*runs, strict=True)
+        return self._answer(OrderTimes(ends, spans), held, place, interval.microbatches)
 
     def _simulated(
         self, schedule: Schedule, setting: CostSetting, place: Place, interval: FlushInterval
-    ) -> tuple[float, float, Memory]:
-        """Makespan, stage time and memory of one simulation."""
+    ) -> tuple[float, float, float]:
+        """Makespan, stage time and activations held of one simulation."""
         network = NetworkModel(lambda source, goal: Link(setting.latency, _BANDWIDTH))
         cost = setting.op_costs(place.chunks)
         run = simulate(schedule, Grid(inter=place.ranks), interval, cost, network, traced=True)
@@ -181,25 +177,20 @@ class ScheduleComparison:
             first[span.rank] = min(first[span.rank], span.start)
             last[span.rank] = max(last[span.rank], span.end)
         longest = max(end - start for start, end in zip(first, last, strict=True))
-        return max(last), longest, self._memory(run.fronts, place.chunks)
+        return max(last), longest, self._held(run.fronts, place.chunks)
 
-    def _answer(self, result: OrderTimes, memory: Sequence[Memory], place: Place, microbatches: int) -> ScheduleResult:
+    def _answer(self, result: OrderTimes, held: Sequence[float], place: Place, microbatches: int) -> ScheduleResult:
         ideal = [microbatches * setting.work for setting in self.settings]
-        in_flight, owed, held = zip(*memory, strict=True)
         return ScheduleResult(
             tuple(time / one for time, one in zip(result.makespan, ideal, strict=True)),
             tuple(time / one for time, one in zip(result.stage_time, ideal, strict=True)),
-            in_flight,
-            owed,
-            held,
+            tuple(held),
             messages_per_microbatch(place),
         )
 
-    def _memory(self, fronts: Fronts, chunks: int) -> Memory:
-        """Activations in flight, owed, and held, in activations of a rank's share."""
-        pairs = [pair for rank in fronts for pair in rank]
-        held = max(started + self.weight_memory * owed for started, owed in pairs)
-        return max(pair[0] for pair in pairs) / chunks, max(pair[1] for pair in pairs) / chunks, held / chunks
+    def _held(self, fronts: Fronts, chunks: int) -> float:
+        """Activations held, in activations of a rank's share."""
+        return max(started + self.weight_memory * owed for rank in fronts for started, owed in rank) / chunks
 
 
 def messages_per_microbatch(place: Place) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import quantiles
 
@@ -13,11 +12,3 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     low, median, high = quantiles(values, n=4, method="inclusive")
     return low, median, high
-
-
-def relative_iqr(values: Sequence[float]) -> float:
-    """Interquartile range in percent of the median; nan for fewer than two samples."""
-    if len(values) < 2:
-        return math.nan
-    low, median, high = quartiles(values)
-    return 100 * (high - low) / median

@@ -17,12 +17,12 @@ from typing import TypedDict
 from suite.config.locate import locate
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
+from suite.core.bounds import Count, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.papers.common.claims import load
-from suite.stats.spread import relative_iqr
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
@@ -88,16 +88,14 @@ class Products:
     claims: Claims
     timing: str
     widths: Sequence[int] = (128, 256, 512, 1024)
-    batch: int = 576
+    batch: Count = 576
     sparsity: float = 0.9
     dtype: str = "float32"
-    rounds: int = 2
+    rounds: Count = 2
 
     def __post_init__(self) -> None:
         _check_widths(self.widths)
-        for name, value in (("batch", self.batch), ("rounds", self.rounds)):
-            if value < 1:
-                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=3")
+        check_bounds(self)
         if self.dtype not in DTYPES:
             raise UnknownName("dtype", self.dtype, DTYPES)
         least = self.widths[0] ** 2
@@ -210,8 +208,6 @@ def study_result(plan: Products, facts: ProductFacts, rounds: Sequence[Sweep]) -
     for product in PRODUCTS:
         medians = {name: list(map(median, samples_of_product[product, name])) for name in names}
         panels.append(_panel(plan, product, "s", medians))
-    spread = {name: list(map(relative_iqr, samples)) for name, samples in samples_of_round.items()}
-    panels.append(_panel(plan, "middle half of the samples over the median", "percent", spread))
     return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=_notes(plan, facts))
 
 

@@ -10,27 +10,137 @@ for the predictions and copies of its weight policy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from suite.comm.p2p.polling import sleep_until, wait_until
+from suite.config.executor import EmulatedExecutor, Jitter
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import Unsupported
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op, feeds, message_of, needs
-from suite.core.protocols import Tensor, Value, World
+from suite.core.jitter import Perturbation
+from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, message_of, needs
+from suite.core.protocols import Chunk, CostModel, Schedule, Tensor, Value, World
 from suite.core.record import Metric
 from suite.core.trace import BACKWARD, REDUCE, STEP, WAIT, Span, Trace, stages_of
 from suite.engine.worker import run_program, run_to_end
-from suite.runner.executors.emulation_plan import EmulationPlan, StaticOrder, emulated_settings, static_order
-from suite.schedule.placement import place_of, places
+from suite.schedule.check import check as check_schedule
+from suite.schedule.placement import homes_of, is_split, place_of, places
+from suite.schedule.static import fixed
+from suite.simulate.policy_overheads import PolicyOverheads, policy_overheads
 
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Link
 
 _NO_WAIT = 1.0e-4  # seconds: the message had arrived before a wait shorter than this
 _INFINITE_BANDWIDTH = 1.0e18  # bytes/s of a link whose latency is the whole time of a message
+
+
+# -- plan of an emulation, equal for a rank and for the simulator, which differ in the clock alone ---------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOrder:
+    """A schedule in the checker's order, for a transport that cannot receive in any order.
+
+    Attributes:
+        homes: Pipeline rank of each stage.
+        split: Whether weight gradients are ops of their own.
+        orders: Ops of each pipeline rank, by number of microbatches.
+    """
+
+    schedule: Schedule
+    homes: tuple[int, ...]
+    split: bool
+    orders: dict[int, Sequence[Sequence[Op]]] = field(default_factory=dict)
+
+    def program(self, place: Place, interval: FlushInterval) -> Program:
+        count = interval.microbatches
+        if count not in self.orders:
+            first = FlushInterval(0, count, interval.update_interval, 0)
+            timeline = check_schedule(self.schedule, place.ranks, first)
+            self.orders[count] = [timeline.order(rank) for rank in range(place.ranks)]
+        return fixed(self.orders[count][place.rank], interval)
+
+    def in_flight(self, place: Place, interval: FlushInterval) -> int:
+        return self.schedule.in_flight(place, interval)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCost(CostModel):
+    """A cost model that includes the weight policy of each stage.
+
+    Attributes:
+        cost: Cost model without the policy.
+        overheads: Predictions and copies of each stage in a full pipeline, as the policy's ledger counts them.
+        prediction: Seconds of a weight prediction.
+        copy: Seconds of a copy of a stage's weights.
+    """
+
+    cost: CostModel
+    overheads: Sequence[PolicyOverheads]
+    prediction: float
+    copy: float
+
+    def compute(self, op: Op) -> float:
+        overheads = self.overheads[op.stage]
+        predictions = overheads.backward if op.kind is Kind.BACKWARD else overheads.forward
+        return self.cost.compute(op) + self.prediction * predictions
+
+    def message(self, op: Op) -> int:
+        return self.cost.message(op)
+
+    def update(self, rank: int) -> Sequence[Chunk]:
+        *chunks, last = self.cost.update(rank)  # a policy that copies weights serves one stage per rank
+        return (*chunks, Chunk(last.reduce, last.step + self.copy * self.overheads[rank].copies))
+
+
+@dataclass(frozen=True, slots=True)
+class EmulationPlan:
+    """Flush interval, order, and seconds and bytes of each op.
+
+    Attributes:
+        grid: Grid of the ranks.
+        interval: The first batch, or stream of batches.
+        schedule: Order of ops.
+        cost: Seconds and bytes of each op.
+        perturbation: Factors on the seconds of ops, from jitter and stragglers.
+        microbatches: Microbatches per batch and replica.
+    """
+
+    grid: Grid
+    interval: FlushInterval
+    schedule: Schedule
+    cost: CostModel
+    perturbation: Perturbation
+    microbatches: int
+
+    @classmethod
+    def of(cls, config: RunConfig, *, static: bool = False) -> EmulationPlan:
+        """The plan of a run. `static` fixes the order of ops."""
+        grid, executor = config.grid.build(), emulated_settings(config)
+        microbatches, update_interval = config.microbatches, config.update_interval
+        batches = 1 if update_interval is None else config.measure.discard_first + config.measure.batches
+        interval = FlushInterval(0, microbatches * batches, update_interval, 0)
+        schedule, cost = config.schedule.build(), executor.cost.build()
+        jitter = executor.jitter or Jitter()
+        perturbation = Perturbation(config.seed, jitter.kind, jitter.spread, executor.stragglers or {})
+        if update_interval is not None:
+            overheads = policy_overheads(config.weights.build(), schedule, grid.inter, interval)
+            cost = PolicyCost(cost, overheads, executor.prediction, executor.copying)
+        if static:
+            schedule = StaticOrder(schedule, homes_of(schedule, grid.inter), is_split(schedule))
+        return cls(grid, interval, schedule, cost, perturbation, microbatches)
+
+
+def emulated_settings(config: RunConfig) -> EmulatedExecutor:
+    """Settings of the emulated executor."""
+    assert isinstance(config.executor, EmulatedExecutor)
+    return config.executor
+
+
+# -- the rank ----------------------------------------------------------------------------------------------------------
 
 
 class EmulatedRank:
@@ -61,29 +171,25 @@ class EmulatedRank:
                 rule="nothing is computed, and messages lie in host memory",
                 legal="launch.device=cpu",
             )
-        EmulationPlan.of(config)
+        plan = EmulationPlan.of(config)
+        plan.perturbation.check(plan.grid)
+
+        def seconds(op: Op) -> float:
+            return 0.0 if op.kind is Kind.UPDATE else plan.cost.compute(op)
+
+        check_schedule(plan.schedule, plan.grid.inter, plan.interval, cost=seconds)  # also: every op has a cost
 
     @classmethod
     def bytes_per_rank(cls, config: RunConfig) -> list[int]:
-        """Bytes of messages per rank: a buffer for each size that it sends or reduces, and one received message."""
+        """Bytes of messages per rank: the largest one of any stage, as it is sent and as it is received."""
         grid, cost = config.grid.build(), emulated_settings(config).cost.build()
-        peers = max(1, grid.data - 1)
-        bytes_by_rank = []
-        for place in places(config.schedule.build(), grid.inter):
-            stages, own = place.stages, place.held_stages
-            passes = [Op(stage, kind, 0) for stage in own for kind in (Kind.FORWARD, Kind.BACKWARD)]
-            sent = {cost.message(op) for op in passes if (fed := feeds(op, stages)) and fed.stage not in own}
-            sums = {chunk.reduce * grid.data // (2 * peers) for chunk in cost.update(place.rank)}
-            received = [cost.message(need) for op in passes if (need := needs(op, stages)) and need.stage not in own]
-            bytes_by_rank.append(int(sum({*sent, *(sums if grid.data > 1 else ())}) + max(received, default=0)))
-        return [bytes_by_rank[grid.position(rank).inter] for rank in range(grid.size)]
+        stages = places(config.schedule.build(), grid.inter)[0].stages
+        passes = [Op(stage, kind, 0) for stage in range(stages) for kind in (Kind.FORWARD, Kind.BACKWARD)]
+        largest = max(map(cost.message, passes)) if stages > 1 else 0
+        return [2 * largest] * grid.size
 
     def __init__(self, world: World, config: RunConfig) -> None:
         grid = config.grid.build()
-        if world.size != grid.size:
-            raise InvalidRequest(
-                f"a grid of {grid.size} ranks ({grid}) in a world of {world.size}", rule="one rank per place"
-            )
         self.world, self.rank = world, world.rank
         self.place = place_of(config.schedule.build(), grid, world.rank)
         groups = [world.group(grid.data_parallel_group(rank)) for rank in range(grid.inter)]
@@ -105,7 +211,7 @@ class EmulatedRank:
     @property
     def streams(self) -> bool:
         """Whether a round is one stream of batches, after which the pipeline drains."""
-        return self.plan.streams
+        return self.plan.interval.update_interval is not None
 
     def train_batch(self, batch: Value | None = None) -> None:
         """Run one batch from drain to drain. It ends on all ranks together, like the exchange of a loss."""
@@ -134,10 +240,7 @@ class EmulatedRank:
         self.transport.close()
 
     def _run(self, interval: FlushInterval) -> None:
-        plan = self.plan
-        schedule = plan.schedule
-        if isinstance(schedule, StaticOrder) and interval.microbatches != plan.interval.microbatches:
-            schedule = static_order(schedule.schedule, plan.grid.inter, interval)
+        schedule = self.plan.schedule
         self.trace, self.device_free_at, self.interval = Trace(), None, interval
         run_to_end(
             run_program(
@@ -151,7 +254,7 @@ class EmulatedRank:
                 clock=perf_counter,
             )
         )
-        if plan.grid.size > 1:
+        if self.plan.grid.size > 1:
             self.world.all_reduce_numbers([0.0], "sum", self.transport.progress)
 
     def _execute(self, op: Op, value: Value) -> Value:

@@ -12,21 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import fmean, median
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.bounds import Count, check_bounds
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
-from suite.microbench.alpha_beta import AlphaBeta, fit
+from suite.microbench.alpha_beta import fit
 from suite.runner import provenance
-from suite.stats.spread import relative_iqr
 
-OPERATIONS = ("point_to_point", "all_reduce")
-BACKENDS = ("mpi", "gloo", "nccl")
+Operation = Literal["point_to_point", "all_reduce"]
 LINK_SIZES, LINK_ROUNDS = tuple(2**power for power in (3, 10, 14, 18, 20, 22)), 10  # to measure this machine's links
 MAX_RANKS = 64  # up to here every type adds the values without rounding
 LEAST_ROUNDS = 2
@@ -157,35 +156,26 @@ class Messages:
 
     Attributes:
         operation: point_to_point, one way between the first two ranks, or all_reduce over all of them.
-        backends: Backends that are timed: mpi, gloo, nccl.
+        backends: Backends that are timed.
         sizes: bytes, rising.
         rounds: Samples of a curve at each size and turn.
         traffic: Most bytes of these samples.
         claim: Claim that the study answers.
     """
 
-    operation: str = "point_to_point"
-    backends: Sequence[str] = ("mpi", "gloo")
+    operation: Operation = "point_to_point"
+    backends: Sequence[Literal["mpi", "gloo", "nccl"]] = ("mpi", "gloo")
     sizes: Sequence[int] = LINK_SIZES
-    rounds: int = 6
-    traffic: int = 2**21
+    rounds: Count = 6
+    traffic: Count = 2**21
     claim: MessageClaim | None = None
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise UnknownName("operation", self.operation, OPERATIONS)
-        sizes, backends = list(self.sizes), list(self.backends)
+        check_bounds(self)
+        sizes = list(self.sizes)
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or any(size % _UNIT for size in sizes):
             rule = f"at least one, multiples of {_UNIT} bytes above 0, rising"
             raise InvalidRequest("sizes", sizes, rule, "sizes=[8,1024,65536]")
-        for name, value in (("rounds", self.rounds), ("traffic", self.traffic)):
-            if value < 1:
-                raise InvalidRequest(name, value, "a whole number, at least 1", f"{name}=20")
-        for backend in backends:
-            if backend not in BACKENDS:
-                raise UnknownName("backends", backend, BACKENDS)
-        if not backends or len(set(backends)) < len(backends):
-            raise InvalidRequest("backends", backends, "at least one, each once", "backends=[gloo]")
 
     def reads(self, config: RunConfig) -> Sequence[str]:
         return ("grid", "comm.eager_bytes", "comm.pair_exchange", "comm.order")
@@ -199,8 +189,7 @@ class Messages:
 
     def check(self, config: RunConfig) -> None:
         """Raises InvalidRequest for an impossible study. Loads no torch."""
-        launch, transport, ranks = config.launch, config.comm.transport, config.grid.build().size
-        executor = config.executor.name or config.executor.kind
+        launch, ranks, executor = config.launch, config.grid.build().size, config.executor.name
         launcher = launcher_kind(launch.launcher, launch.mpi)
         if "nccl" in self.backends and launch.device == "cpu":
             raise Unsupported("executor.backends", "nccl", "NCCL moves CUDA memory", "launch.device=cuda")
@@ -210,9 +199,6 @@ class Messages:
         if not 2 <= ranks <= MAX_RANKS:
             rule = f"2 to {MAX_RANKS} ranks: messages need two, and more would round the sums that are checked"
             raise InvalidRequest(f"{ranks} ranks under executor={executor}", rule=rule, legal="grid.data=2")
-        if transport != "auto":
-            rule, legal = "executor.backends says what carries messages", f"executor={executor} without comm.transport"
-            raise InvalidRequest("comm.transport", transport, rule, legal)
 
     def on_rank(self, world: World, config: RunConfig) -> MessageSampler:
         """The sampler of one rank."""
@@ -230,19 +216,16 @@ class Messages:
         turns = [merge_ranks(self.operation, each) for each in sweeps]
         metrics: dict[str, Metric] = {}
         medians: dict[str, list[float]] = {}
-        spread: dict[str, list[float]] = {}
-        lines: dict[str, list[AlphaBeta]] = {}
         for name in curves:
             seen = [[second for turn in turns for second in turn[name][index]] for index in range(len(sizes))]
+            medians[name] = [median(values) for values in seen]
             for size, values in zip(sizes, seen, strict=True):
                 metrics[f"{name}, {size} B"] = Metric("s", "lower", tuple(values))
-            medians[name] = [median(values) for values in seen]
-            spread[name] = [relative_iqr(values) for values in seen]
             if len(sizes) > 1:
-                lines[name] = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
-                metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines[name]))
-                metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines[name]))
-                metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines[name]))
+                lines = [fit(sizes, [median(values) for values in turn[name]]) for turn in turns]
+                metrics[f"latency, {name}"] = Metric("s", "lower", tuple(line.latency for line in lines))
+                metrics[f"bandwidth, {name}"] = Metric("B/s", "higher", tuple(line.bandwidth for line in lines))
+                metrics[f"misfit, {name}"] = Metric("", "lower", tuple(line.misfit for line in lines))
         # name of a library's own calls, by backend and whether they are in bfloat16
         calls = {(curve["backend"], _is_half(name)): name for name, curve in curves.items() if not curve["ours"]}
         if self.claim and not facts["staged"]:  # the messages of the paper are not staged
@@ -253,31 +236,18 @@ class Messages:
             for name, call in ours.items()
             if call
         }
-        message = self.operation == "point_to_point"
-        title = "Time of a message, one way" if message else f"Time of an all-reduce over {ranks} ranks"
-        by_size, by_turn = [str(size) for size in sizes], [str(number + 1) for number in range(len(turns))]
-        latency = {name: [1e6 * line.latency for line in fitted] for name, fitted in lines.items()}
-        bandwidth = {name: [line.bandwidth / 1e9 for line in fitted] for name, fitted in lines.items()}
-        panels = [
-            FigurePanel(f"{title}{text}", unit, x, values_of, axis="bytes" if x is by_size else "turn")
-            for text, unit, x, values_of in (
-                ("", "s", by_size, medians),
-                (": our layer's time over its library's", "", by_size, overheads),
-                (": middle half of the samples over the median", "percent", by_size, spread),
-                (": latency of the line through the medians", "us", by_turn, latency),
-                (": bandwidth of the line through the medians", "GB/s", by_turn, bandwidth),
-            )
-        ]
-        notes = ["a sum's time is the mean over its ranks; the sum is checked on every rank"]
-        if message:
+        if self.operation == "point_to_point":
+            title = "Time of a message, one way"
             notes = ["one way is half of there and back, between ranks 0 and 1; the value that comes back is checked"]
-        if lines:
-            misfits = {name: max(line.misfit for line in fitted) for name, fitted in lines.items()}
-            worst = max(misfits, key=misfits.__getitem__)
-            notes.append(
-                "latency + size / bandwidth: least squares on relative errors through the medians of each turn; "
-                f"a median is off its line by at most {100 * misfits[worst]:.0f} percent ({worst})"
-            )
+        else:
+            title = f"Time of an all-reduce over {ranks} ranks"
+            notes = ["a sum's time is the mean over its ranks; the sum is checked on every rank"]
+        panels = [
+            FigurePanel(f"{title}{text}", unit, [str(size) for size in sizes], values_of, axis="bytes")
+            for text, unit, values_of in (("", "s", medians), (": our layer's time over its library's", "", overheads))
+        ]
+        if len(sizes) > 1:
+            notes.append("latency + size / bandwidth: least squares on relative errors through the medians of a turn")
         if ranks * config.launch.threads > (cores := provenance.machine()["cores"]):
             notes.append(f"oversubscribed: {ranks} ranks on {cores} cores")
         if facts["staged"]:

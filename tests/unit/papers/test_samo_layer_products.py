@@ -286,7 +286,7 @@ REFUSED: tuple[tuple[str, Any, dict[str, object]], ...] = (
     ("widths", [128, 128], fault("executor.widths", rule="rising")),
     ("widths", [0, 128], fault("executor.widths", rule="above 0")),
     ("widths", "many", fault("executor.widths", "many")),
-    ("batch", 0, fault("executor.batch", "0")),
+    ("batch", 0, fault("executor.batch", 0)),
     ("rounds", 1.5, fault("executor.rounds", 1.5)),
     ("dtype", "float8", fault("executor.dtype", "float8")),
     ("sparsity", 1.0, fault("executor.sparsity", "1.0")),

@@ -18,7 +18,6 @@ from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
-from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
 from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, hops, metrics, predict
@@ -27,7 +26,6 @@ from suite.schedule.check import check as check_schedule
 from suite.schedule.placement import places
 from suite.simulate.network.machine import Link
 from tests.support.configs import altered, unchecked
-from tests.support.refusals import refused
 
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
 FREE = Link(latency=0.0, bandwidth=1e18)
@@ -124,19 +122,6 @@ def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> 
     assert values["payload_bytes"].values == values["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
-class WrongBytes(CostModel):
-    """A user's cost model."""
-
-    def compute(self, op: Op) -> float:
-        return 0.001
-
-    def message(self, op: Op) -> Any:
-        return 0.5
-
-    def update(self, stage: int) -> tuple[Chunk, ...]:
-        return (Chunk(0, 0.01),)
-
-
 def test_static_order_is_emulated_and_predicted(base: RunConfig) -> None:
     for schedule, held, size in ((None, (1,), 4), ("zbv", (1, 4), 6)):
         changes = {"schedule": PLACED[schedule]} if schedule else {}
@@ -209,7 +194,6 @@ def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> Non
 PROFILED = {"_target_": "suite.simulate.cost.measured.Profiled", "seconds": {}, "bytes": {}}
 REFUSED: list[tuple[dict[str, Any], str]] = [  # changes, and the setting with its value
     ({"executor.cost": PROFILED}, "no cost of 0F0"),
-    ({"executor.cost": {"_target_": f"{__name__}.WrongBytes"}}, "0F0, bytes: 0.5"),
     ({"executor.stragglers": {1: 10**400}}, "stragglers={1: 1000"),
     ({"executor.network": {"latency": 0.0}}, "network.bandwidth"),
 ]
@@ -221,8 +205,6 @@ def test_impossible_emulation_is_refused_before_ranks_start(base: RunConfig) -> 
         with pytest.raises(InvalidRequest) as caught:
             raise freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal or AssertionError("accepted")
         assert words in str(caught.value)
-    with refused(InvalidRequest, subject="3 ranks (3x1) in a world of 1"):
-        EmulatedRank(threads.LoopbackWorld(threads.Hub(1), 0), altered(base, grid__inter=3))
 
 
 # -- a system that streams -------------------------------------------------------------------------------------------

@@ -110,10 +110,10 @@ def test_held_activations_weigh_pairs_that_meet() -> None:
     """ZB-H1 on rank r: p - r activations in flight with r owed; their two peaks never meet."""
     found = result(H1, 8, 32, weight=0.5)
     fronts = [pair for rank in range(8) for pair in check(H1, 8, flush(32)).fronts(rank)]
-    assert (found.in_flight, found.owed, found.held) == ((8.0,), (8.0,), (max(a + 0.5 * b for a, b in fronts),))
-    assert result(INTERLEAVED, 4, 16).in_flight[0] == (3 * 4 + 2 * 3 + 1) / 4
+    assert found.held == (max(a + 0.5 * b for a, b in fronts),)
+    assert result(INTERLEAVED, 4, 16).held[0] == (3 * 4 + 2 * 3 + 1) / 4
     by_hand = [frozenset({(2, 0)}), frozenset({(2, 1), (1, 4)})]
-    assert [ScheduleComparison([EQUAL], weight)._memory(by_hand, 2)[2] for weight in (0.5, 1.0)] == [1.5, 2.5]
+    assert [ScheduleComparison([EQUAL], weight)._held(by_hand, 2) for weight in (0.5, 1.0)] == [1.5, 2.5]
 
 
 @pytest.mark.parametrize("schedule", [OneFOneB(), INTERLEAVED, ZBV(), DualPipeV(), MessageDrivenSplit()], ids=str)
