@@ -49,7 +49,8 @@ def run_evaluation(state: TrainState, batches: Iterable[Batch]) -> dict[str, flo
                 if output[0].numel() != len(names):
                     raise InvalidRequest(
                         f"scores= returns {output[0].numel() - 1} numbers for score_names={list(names[1:])}",
-                        rule="scores= returns one number for each of score_names=",
+                        rule="scores= returns a tensor with one number for each of score_names=",
+                        legal="torch.stack([...]) of the numbers",
                     )
                 numbers = output[0].reshape(-1)
                 outputs.append(numbers / (slicer.whole(samples) / slicer.size(index, samples)))  # noqa: B023

@@ -35,11 +35,6 @@ def _splitmix64(state: int, number: int) -> int:
     return state ^ (state >> 31)
 
 
-def seed_of(run: int, layer: int, sample: int) -> int:
-    """A 63-bit seed whose bits are all mixed, because torch's CPU generator uses only the low 32."""
-    return LayerRandom(run, layer).seed(sample)
-
-
 class LayerRandom:
     """Seeds of one layer in one run. Each op needs one, so the first two rounds of mixing are precomputed."""
 
@@ -49,6 +44,7 @@ class LayerRandom:
         self.state = _splitmix64(_splitmix64(0, run), layer)
 
     def seed(self, sample: int) -> int:
+        """A 63-bit seed whose bits are all mixed, because torch's CPU generator uses only the low 32."""
         return _splitmix64(self.state, sample) >> 1
 
     def set_generators(self, sample: int) -> None:

@@ -29,7 +29,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 
 _MOST_USES = 2  # of a deferred weight in one pass
 _CALL_BYTES = 1 << 20  # of dense gradients per call of autograd, which costs some 10 us; a larger one has its own call
@@ -303,12 +303,7 @@ class OwedGradients:
         self.leaves.update(_leaves(products))
 
     def pay(self, index: int) -> None:
-        """Add what a microbatch owes to `.grad`: op W. Raises IllegalSchedule before its op I, and for a second W."""
-        if index not in self.products:
-            raise IllegalSchedule(
-                f"op W of microbatch {index}, which owes no weight gradients; "
-                f"rule: W comes once, after I of the same microbatch; legal: {_named(self.products) or 'I first'}"
-            )
+        """Add what a microbatch owes to `.grad`: op W. The check of a schedule puts it after op I."""
         self._pay(self.products[index])
         del self.products[index]
 
@@ -318,18 +313,6 @@ class OwedGradients:
             products = passes.popleft()
             self.leaves -= Counter(_leaves(products))  # drops leaves without a gradient that is owed
             _accumulate(products)
-
-    def check_paid(self) -> None:
-        """Raises IllegalSchedule if a microbatch owes weight gradients: an update would miss them."""
-        if self.products:
-            raise IllegalSchedule(
-                "an update while weight gradients are owed; rule: W of every microbatch of an update comes before it; "
-                f"legal: {_named(self.products)} first"
-            )
-
-
-def _named(indices: Iterable[int]) -> str:
-    return ", ".join(f"W{index}" for index in indices)
 
 
 def _leaves(products: Iterable[_Product]) -> list[Node]:

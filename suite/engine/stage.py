@@ -21,7 +21,6 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
-from suite.engine.callables import callable_name
 from suite.engine.guards.user_calls import call_layer, call_loss
 from suite.engine.guards.user_state import check_graph, modules_of
 from suite.engine.losses import Loss, read_loss, unit_of
@@ -325,15 +324,7 @@ class Stage:
         if self.scores is None:
             return (loss,)
         with undisturbed():
-            scores = call_loss("scores", self.scores, outputs, targets, self.structure)
-        if not isinstance(scores, torch.Tensor) or scores.dim() > 1:
-            is_tensor = isinstance(scores, torch.Tensor)
-            description = f"tensor of shape {tuple(scores.shape)}" if is_tensor else type(scores).__name__
-            raise InvalidRequest(
-                f"scores={callable_name(self.scores)} returns a {description}",
-                rule="a flat tensor with one number for each of score_names=",
-                legal="torch.stack([...]) of the numbers",
-            )
+            scores = torch.as_tensor(call_loss("scores", self.scores, outputs, targets, self.structure))
         return (torch.cat([loss.reshape(1), _for_summing(scores).reshape(-1)]),)  # torch.cat takes the wider dtype
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from suite.core.errors import IllegalSchedule, InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Read, Value
 from suite.engine import split_backward
@@ -451,26 +451,6 @@ def owing_stage(*layers: nn.Module, x: torch.Tensor | None = None, outputs: tupl
     assert owed_bytes(stage) == 0
     stage.backward(0, (torch.ones(outputs),), whole=False)
     return stage
-
-
-@pytest.mark.parametrize("layers", [[nn.Linear(5, 3)], [nn.ReLU()]], ids=["weights", "no weights"])
-def test_update_needs_op_w_of_every_microbatch(layers: list[nn.Module]) -> None:
-    has_weights = type(layers[0]) is nn.Linear
-    stage = owing_stage(*layers, outputs=(4, 3) if has_weights else (4, 5))
-    assert bool(owed_bytes(stage)) == has_weights
-    with pytest.raises(IllegalSchedule, match="W0 first"):
-        stage.owed_gradients.check_paid()
-    stage.owed_gradients.pay(0)
-    stage.owed_gradients.check_paid()
-
-
-@pytest.mark.parametrize("before", ["", "B0", "I0 W0"])
-def test_op_w_needs_op_i(before: str) -> None:
-    stage = Stage([nn.Linear(5, 3)])
-    stage.forward(0, (torch.ones(4, 5),), sample=0, read=KEEP)
-    run_ops(stage, before, (torch.ones(4, 3),))
-    with pytest.raises(IllegalSchedule, match="op W of microbatch 0"):
-        stage.owed_gradients.pay(0)
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -161,7 +161,6 @@ USES = {
     # -- models
     "more stages than layers": Use(lambda grid: engine(Grid(inter=4)), "at least one layer", "stages"),
     "a model on meta": Use(on_make(lambda: sequence().to("meta")), "weights have values"),
-    "float64 weights": Use(on_train(batch(), lambda: sequence().double()), "weights in float64 and inputs in float32"),
     "a nested tuple": Use(
         on_train(batch(), lambda: nn.Sequential(nn.LSTM(8, 8), nn.Linear(8, 4))),
         "layer 0, LSTM, returns (Tensor, tuple)",
@@ -170,16 +169,10 @@ USES = {
     # -- batches
     "a large microbatch": Use(on_train(batch(), microbatch=16), "a batch of 16 samples"),
     "an odd batch": Use(on_train(batch(6)), "a batch of 4 samples"),
-    "targets of another name": Use(on_train((INPUTS, {"labels": TARGETS})), "keyword argument 'labels'", "loss"),
     "lists of numbers": Use(on_train((INPUTS.tolist(), TARGETS.tolist())), "a list of 8 entries"),
     "inputs on meta": Use(on_train((INPUTS.to("meta"), TARGETS)), "a tensor with values"),
-    "two batches in train_batch": Use(on_train([batch()] * 2), "layer 0, Linear, gets 2 tensors"),
     "one pair in train": Use(on_call(lambda ours: list(ours.train(batch()))), "train and evaluate take a list"),
     "a data set in fit": Use(on_call(lambda ours: ours.fit(TensorDataset(*batch()))), "samples in its first dimension"),
-    "a pair in predict": Use(on_call(lambda ours: ours.predict(batch())), "predict(inputs)"),
-    "a pair for a module": Use(lambda grid: engine(grid, Blocks()).predict(batch()), "2 tensors"),
-    # -- losses
-    "a loss of one argument": Use(on_train(batch(), loss=lambda output: output.mean()), "2 were given", "loss"),
     # -- files and state dicts
     "a file for a folder": Use(with_file("a.pt", b"", Engine.save), "a file", "folder"),
     "a file of text": Use(with_file("a.pt", b"hello"), "torch.save(model.state_dict(), path)"),
@@ -204,7 +197,6 @@ USES = {
     ),
     "zero_grad between batches": Use(between_batches(nn.Module.zero_grad), OWNS),
     "float64 between batches": Use(between_batches(nn.Module.double), OWNS),
-    "meta between batches": Use(between_batches(lambda model: model.to("meta")), "weights on meta"),
     "an evaluation from batches": Use(calls_from_its_batches, "run one call at a time"),
 }
 
@@ -262,6 +254,11 @@ OWN_ERRORS: list[tuple[Mistake, type[Exception], str]] = [
     (on_train((INPUTS[:, 1:], TARGETS)), RuntimeError, "layer 0, Linear"),
     (on_train((INPUTS.long(), TARGETS)), RuntimeError, "layer 0, Linear"),
     (on_train((INPUTS[:, 1:], TARGETS), Blocks), RuntimeError, "layer 0, which begins at blocks.0"),
+    (on_train(batch(), lambda: sequence().double()), RuntimeError, "layer 0, Linear, of inputs (4, 8) float32"),
+    (on_train([batch()] * 2), TypeError, "layer 0, Linear, of inputs (4, 8) float32, (4,) int64"),
+    (on_train((INPUTS, {"labels": TARGETS})), TypeError, "targets in a dict are keyword arguments"),
+    (on_train(batch(), loss=lambda output: output.mean()), TypeError, "loss(*outputs, *targets)"),
+    (between_batches(lambda model: model.to("meta")), RuntimeError, "layer 0, Linear"),
 ]
 
 
