@@ -1,37 +1,5 @@
-"""Model states of a rank: form, place and bytes, without tensors."""
+"""Model states of a rank: form, place and bytes, without tensors. The names are layouts of conf/memory and systems."""
 
-from suite.memory.budget import Budget
-from suite.memory.layout import (
-    Layout,
-    ModelStateSpec,
-    Transform,
-    compressed,
-    dense,
-    mixed,
-    mixed_precision,
-    offload,
-    offloaded,
-    pruned,
-    resident,
-    samo,
-    sparse,
-    zero_1,
-)
+from suite.memory.layout import compressed, mixed, offloaded, pruned, resident, sparse
 
-__all__ = [
-    "Budget",
-    "Layout",
-    "ModelStateSpec",
-    "Transform",
-    "compressed",
-    "dense",
-    "mixed",
-    "mixed_precision",
-    "offload",
-    "offloaded",
-    "pruned",
-    "resident",
-    "samo",
-    "sparse",
-    "zero_1",
-]
+__all__ = ["compressed", "mixed", "offloaded", "pruned", "resident", "sparse"]

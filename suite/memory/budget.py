@@ -19,8 +19,7 @@ class Budget:
         layout: Model states of the rank.
         activations: Bytes saved for the backward pass of one microbatch.
         in_flight: Microbatches whose activations are alive at once.
-        held: Bytes of activations and of inputs and gradients for owed weight gradients, at their peak. None: those of
-            `in_flight` microbatches.
+        held: Bytes of activations and of inputs and gradients for owed weight gradients, at their peak.
         working: Largest transient of a pass, in addition to saved activations.
         waiting: Bytes of received messages that are not yet used.
         extra_versions: Bytes of weight versions in addition to the newest.
@@ -32,21 +31,20 @@ class Budget:
     layout: Layout
     activations: int
     in_flight: int
+    held: int
     working: int
     waiting: int = 0
     extra_versions: int = 0
     reducing: int = 0
     overlaps_step: bool = False
     drains: bool = True
-    held: int | None = None
 
     def by_kind(self) -> dict[str, int]:
         """Peak bytes by kind at the moment of the overall peak; they sum to `peak`."""
         kinds = dict(self.layout.by_kind())
         step = self.layout.bytes(life="step") + self.layout.bytes(life="bucket")
         scratch = step + self.reducing if self.overlaps_step else max(step, self.reducing)
-        held = self.activations * self.in_flight if self.held is None else self.held
-        live = held + self.working + self.waiting
+        live = self.held + self.working + self.waiting
         if self.extra_versions:
             kinds["weights"] = kinds.get("weights", 0) + self.extra_versions
         if self.drains:

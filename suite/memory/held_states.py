@@ -8,9 +8,22 @@ coincide, so memory is a maximum over states.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeGuard
 
+from suite.core.members import missing_members
 from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Place, only_order
 from suite.core.protocols import Schedule
+
+
+class _SplittingSchedule(Schedule, Protocol):
+    """Schedule that defines whether weight gradients are ops of their own."""
+
+    @property
+    def split(self) -> bool: ...
+
+
+def _may_split(schedule: Schedule) -> TypeGuard[_SplittingSchedule]:
+    return not missing_members(schedule, _SplittingSchedule)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,11 +42,14 @@ class HeldState:
 def held_states(schedule: Schedule, place: Place, interval: FlushInterval) -> frozenset[HeldState]:
     """States of the rank at `place` that bound its memory.
 
-    A program with one order gives all its states. A program that accepts several ops at once has an order for every
+    With one stage per rank and whole backward passes, the state has the promised forward passes in flight. Any other
+    program with one order gives all its states. A program that accepts several ops at once has an order for every
     arrival of messages, so the states are the promised forward passes in flight, all on one stage of the rank, and all
     started or all owed.
     """
     chunks = len(place.held_stages)
+    if chunks == 1 and not (_may_split(schedule) and schedule.split):
+        return frozenset([HeldState((schedule.in_flight(place, interval),), (0,))])
     ops = only_order(schedule.program(place, interval))
     if ops is None:
         return _bound(schedule.in_flight(place, interval), chunks)

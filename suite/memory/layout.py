@@ -8,39 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from suite.core.errors import InvalidRequest, UnknownName
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
-LIVES = ("always", "step", "bucket")  # always; during an update; one bucket of an update at a time
-HOMES = ("device", "host")
-FORMS = ("dense", "indexed")
 INDEX = "int32"  # position in the flat view of a layer; no layer has 2^31 entries (SAMO III-B)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStateSpec:
-    """One model state: `entries` numbers of type `dtype`. The page groups states by `kind`, for example moments."""
+    """One model state: `entries` numbers of type `dtype`. The page groups states by `kind`, for example moments.
+
+    Attributes:
+        life: When the state exists: always, during an update (step), or for one bucket of an update at a time.
+    """
 
     name: str
     kind: str
     dtype: str
     entries: int
-    form: str = "dense"
-    home: str = "device"
-    life: str = "always"
-
-    def __post_init__(self) -> None:
-        for kind, value, legal in (
-            ("dtype", self.dtype, tuple(BYTES)),
-            ("form", self.form, FORMS),
-            ("home", self.home, HOMES),
-            ("life", self.life, LIVES),
-        ):
-            if value not in legal:
-                raise UnknownName(kind, value, legal)
-        if self.entries < 0:
-            raise InvalidRequest(f"state {self.name} of {self.entries} entries", rule="not negative", legal="0")
+    home: Literal["device", "host"] = "device"
+    life: Literal["always", "step", "bucket"] = "always"
 
     @property
     def bytes(self) -> int:
@@ -103,9 +92,9 @@ def mixed_precision(layout: Layout, half: str = "float16") -> Layout:
     is 2 + 2 + 4 + 4 + 8 = 20 bytes per parameter.
     """
     full = layout["master"]
-    if BYTES[full.dtype] <= BYTES[half] or "half" in {state.name for state in layout}:
+    if BYTES[full.dtype] <= BYTES[half]:
         raise InvalidRequest(
-            f"{half} copies of {full.dtype} weights", rule="copied once, into a narrower type", legal="float32 weights"
+            f"{half} copies of {full.dtype} weights", rule="copied into a narrower type", legal="float32 weights"
         )
     return Layout(
         (
@@ -133,60 +122,42 @@ def samo(kept: int, of: int | None = None, *, bucket: int | None = None) -> Tran
     """
 
     def compress(layout: Layout) -> Layout:
-        names = {state.name for state in layout}
-        if "index" in names:
-            raise InvalidRequest(
-                "samo of compressed states", rule="compressed once", legal="mixed_precision(dense(...))"
-            )
         read = layout.read
-        pruned = read.entries if of is None else of
-        if not 0 <= kept <= pruned <= read.entries:
-            message = f"{kept} of {pruned} entries kept, in {read.entries}"
-            raise InvalidRequest(message, rule="0 to all of them", legal=str(min(pruned, read.entries)))
-        unpruned = read.entries - pruned + kept
-        copies = ModelStateSpec(
-            f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), form="indexed", life="step"
-        )
+        unpruned = read.entries - (read.entries if of is None else of) + kept
         return Layout(
             (
-                *(s if s is read else replace(s, form="indexed", entries=min(unpruned, s.entries)) for s in layout),
+                *(s if s is read else replace(s, entries=min(unpruned, s.entries)) for s in layout),
                 ModelStateSpec("index", "indices", INDEX, kept),
-                copies,
+                ModelStateSpec(f"{read.name}_copy", "scratch", read.dtype, min(bucket or kept, kept), life="step"),
             )
         )
 
     return compress
 
 
-def offload(*wanted: str, bucket: int, sets: int = 1) -> Transform:
-    """Move states, given by name or kind, to host memory (AxoNN V-B).
+def offload(*, bucket: int, sets: int = 1) -> Transform:
+    """Move the optimizer's states to host memory: moments, and in mixed precision also the full weights (AxoNN V-B).
 
     An update fetches `bucket` entries of each state at a time. The device then needs the full-precision gradient and
-    the scratch memory of the optimizer step for one bucket only. For example, mixed precision with Adam and
-    offload("master", "moments") needs 4 * entries + 16 * bucket bytes on the device.
+    the scratch memory of the optimizer step for one bucket only. For example, mixed precision with Adam needs
+    4 * entries + 16 * bucket bytes on the device.
 
     Args:
-        wanted: Names or kinds of states.
         bucket: Entries that an update fetches at a time.
         sets: Buffers per state. With two, one is copied while the other is stepped, for 16 * bucket more bytes.
     """
-    if bucket < 1:
-        raise InvalidRequest(f"a bucket of {bucket} entries", rule="at least 1", legal="1")
-    if sets < 1:
-        raise InvalidRequest(f"{sets} sets of buckets", rule="at least 1", legal="1")
+    if min(bucket, sets) < 1:
+        raise InvalidRequest(f"{sets} sets of buckets of {bucket} entries", rule="at least 1 of each", legal="1")
 
     def move(layout: Layout) -> Layout:
-        names = {state.name for state in layout}
-        for word in wanted:
-            if word not in names | {state.kind for state in layout}:
-                raise UnknownName("state", word, names | {state.kind for state in layout})
+        halved = layout.read.name == "half"
         states: list[ModelStateSpec] = []
         for state in layout:
             part = min(sets, -(-state.entries // bucket)) * min(bucket, state.entries)
-            if state.name in wanted or state.kind in wanted:
+            if state.kind == "moments" or (halved and state.name == "master"):
                 states.append(replace(state, home="host"))
                 states.append(replace(state, name=f"{state.name}_bucket", kind="scratch", entries=part, life="bucket"))
-            elif state.name == "gradient" and "half_gradient" in names:
+            elif halved and state.name == "gradient":
                 states.append(replace(state, kind="scratch", entries=part, life="bucket"))
             elif state.life == "step":  # scratch of a step exists for one bucket at a time
                 states.append(replace(state, entries=min(bucket, state.entries), life="bucket"))
@@ -201,22 +172,12 @@ def zero_1(replicas: int) -> Transform:
     """Partition optimizer states over data-parallel replicas (ZeRO stage 1, Rajbhandari et al. 2020).
 
     Each replica holds and steps its part of the full-precision weights, gradient and moments. Half-precision weights
-    and gradients stay whole.
+    and gradients stay whole; a layout without them is refused.
     """
-    if replicas < 1:
-        raise InvalidRequest(f"optimizer states on {replicas} replicas", rule="at least 1", legal="1")
 
     def share(layout: Layout) -> Layout:
-        if "half" not in {state.name for state in layout}:
-            raise InvalidRequest(
-                "zero_1 of one precision", rule="passes read the half copy", legal="mixed_precision(layout)"
-            )
-        return Layout(
-            tuple(
-                s if s.name in ("half", "half_gradient", "index") else replace(s, entries=-(-s.entries // replicas))
-                for s in layout
-            )
-        )
+        whole = ("index", layout["half"].name, layout["half_gradient"].name)
+        return Layout(tuple(s if s.name in whole else replace(s, entries=-(-s.entries // replicas)) for s in layout))
 
     return share
 
@@ -258,11 +219,7 @@ def offloaded(
     This is mixed precision with Adam. In one precision passes read the weights themselves, so only the moments move:
     the device holds 8 bytes per parameter and 8 per bucket entry.
     """
-    return _away(half, bucket, sets)(resident(entries, moments, dtype, half=half, kept=kept, of=of))
-
-
-def _away(half: str | None, bucket: int, sets: int) -> Transform:
-    return offload(*(("master", "moments") if half else ("moments",)), bucket=bucket, sets=sets)
+    return offload(bucket=bucket, sets=sets)(resident(entries, moments, dtype, half=half, kept=kept, of=of))
 
 
 def compressed(
@@ -287,7 +244,7 @@ def compressed(
     layout = samo(kept, of, bucket=bucket)(layout) if of else layout
     if not offloaded:
         return layout
-    return _away(half, bucket or max(1, layout["gradient"].entries), sets)(layout)
+    return offload(bucket=bucket or max(1, layout["gradient"].entries), sets=sets)(layout)
 
 
 def pruned(
@@ -296,19 +253,13 @@ def pruned(
     """SAMO in mixed precision: a share of `1 - sparsity` of the states, and all half-precision weights."""
     if not 0 <= sparsity <= 1:
         raise InvalidRequest(f"sparsity={sparsity}", rule="a share from 0 to 1", legal="sparsity=0.9")
-    return samo(min(entries, round((1 - sparsity) * entries)))(mixed(entries, moments, dtype, half=half))
+    return samo(round((1 - sparsity) * entries))(mixed(entries, moments, dtype, half=half))
 
 
 def sparse(
     entries: int, moments: Sequence[str], dtype: str = "float32", *, sparsity: float, half: str = "float16"
 ) -> Layout:
-    """All states of a pruned network in indexed form, for sparse kernels."""
-    compressed = pruned(entries, moments, dtype, sparsity=sparsity, half=half)
-    kept_entries = compressed["index"].entries
-    return Layout(
-        tuple(
-            replace(s, form="indexed", entries=kept_entries) if s.name == "half" else s
-            for s in compressed
-            if s.name != "half_copy"
-        )
-    )
+    """All states of a pruned network by its kept entries, for sparse kernels."""
+    layout = pruned(entries, moments, dtype, sparsity=sparsity, half=half)
+    kept = layout["index"].entries
+    return Layout(tuple(replace(s, entries=kept) for s in layout if s.name != "half_copy"))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeGuard
+from typing import Protocol
 
-from suite.core.members import missing_members
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
 from suite.memory.budget import Budget
@@ -42,17 +41,6 @@ class StageMemory(Protocol):
     def owed(self) -> int: ...
 
 
-class _SplittingSchedule(Schedule, Protocol):
-    """Schedule that defines whether weight gradients are ops of their own."""
-
-    @property
-    def split(self) -> bool: ...
-
-
-def _may_split(schedule: Schedule) -> TypeGuard[_SplittingSchedule]:
-    return not missing_members(schedule, _SplittingSchedule)
-
-
 def stage_budget(
     layout: Layout,
     microbatch_memory: StageMemory | Sequence[StageMemory],
@@ -67,8 +55,7 @@ def stage_budget(
 ) -> Budget:
     """Memory budget of the rank at `place`, in bytes on the device.
 
-    With several stages per rank or a split backward pass, activations are the maximum over the states of the schedule
-    (suite.memory.held_states), with the bytes of each stage.
+    Activations are the maximum over the states of the schedule (suite.memory.held_states), by the bytes of its stages.
 
     Args:
         layout: Model states of the rank.
@@ -81,36 +68,20 @@ def stage_budget(
         overlaps_step: Whether an optimizer step runs during a reduction.
         scratch_stays: Whether the scratch of an update stays allocated between updates. It then counts as `waiting`.
     """
-    in_flight = schedule.in_flight(place, interval)
     memories = microbatch_memory if isinstance(microbatch_memory, Sequence) else (microbatch_memory,)
     staying = layout.bytes(life="bucket") + layout.bytes(life="step") if scratch_stays else 0
-    if len(memories) == 1 and not (_may_split(schedule) and schedule.split):
-        held, waiting = None, _waiting(memories[0], schedule, place, interval, in_flight)
-    else:
-        held, waiting = (
-            _held(memories, schedule, place, interval),
-            _waiting_of_stages(memories, schedule, place, interval),
-        )
     return Budget(
         layout=layout,
         activations=max(memory.saved for memory in memories),
-        in_flight=in_flight,
+        in_flight=schedule.in_flight(place, interval),
         working=max(memory.transient for memory in memories),
-        waiting=waiting + staying,
+        waiting=_waiting(memories, schedule, place, interval) + staying,
         extra_versions=extra_versions * layout.read.bytes,
         reducing=reducing,
         overlaps_step=overlaps_step,
         drains=interval.update_interval is None,
-        held=held,
+        held=_held(memories, schedule, place, interval),
     )
-
-
-def _waiting(memory: StageMemory, schedule: Schedule, place: Place, interval: FlushInterval, in_flight: int) -> int:
-    """Bytes of received messages of the only stage of a rank."""
-    # a microbatch in flight on the previous stage is in flight here too, or its message waits here, or its gradient is
-    # on its way back
-    before = 0 if place.first else schedule.in_flight(replace(place, rank=place.rank - 1), interval)
-    return max(0, before - in_flight) * memory.input
 
 
 def _held(memories: Sequence[StageMemory], schedule: Schedule, place: Place, interval: FlushInterval) -> int:
@@ -124,24 +95,23 @@ def _held(memories: Sequence[StageMemory], schedule: Schedule, place: Place, int
     )
 
 
-def _waiting_of_stages(
-    memories: Sequence[StageMemory], schedule: Schedule, place: Place, interval: FlushInterval
-) -> int:
+def _waiting(memories: Sequence[StageMemory], schedule: Schedule, place: Place, interval: FlushInterval) -> int:
     """Bytes of received messages of all stages of a rank, each counted as for a rank with a single stage.
 
-    The previous stage of a stage may be on the same rank, whose messages have no copy.
+    A microbatch in flight on the stage before is in flight here too, or its message waits here, or its gradient is on
+    its way back. The stage before may be on the same rank, whose messages have no copy.
     """
-    most: dict[int, dict[int, int]] = {}  # forward passes in flight by rank and stage
-    waiting = 0
+
+    def started(rank: int) -> dict[int, int]:
+        """Most forward passes in flight on each stage of a rank."""
+        there = replace(place, rank=rank)
+        states = held_states(schedule, there, interval)
+        return {stage: max(state.started[chunk] for state in states) for chunk, stage in enumerate(there.held_stages)}
+
+    most, waiting = {place.rank: started(place.rank)}, 0
     for stage, memory in zip(place.held_stages, memories, strict=True):
-        if stage == 0 or place.rank_of(stage - 1) == place.rank:
-            continue
-        for rank in (place.rank, place.rank_of(stage - 1)):
-            if rank not in most:
-                there = replace(place, rank=rank)
-                states = held_states(schedule, there, interval)
-                counts = [max(state.started[chunk] for state in states) for chunk in range(len(there.held_stages))]
-                most[rank] = dict(zip(there.held_stages, counts, strict=True))
-        before, here = most[place.rank_of(stage - 1)][stage - 1], most[place.rank][stage]
-        waiting += max(0, before - here) * memory.input
+        before = place.rank_of(stage - 1) if stage else place.rank
+        if before != place.rank:
+            most[before] = most.get(before) or started(before)
+            waiting += max(0, most[before][stage - 1] - most[place.rank][stage]) * memory.input
     return waiting

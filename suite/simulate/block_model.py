@@ -16,9 +16,9 @@ from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
-from suite.memory import Layout, zero_1
 from suite.memory.budget import Budget
 from suite.memory.checkpointing import activations
+from suite.memory.layout import Layout, zero_1
 from suite.memory.stage_budget import stage_budget
 from suite.schedule.placement import homes_of, is_plain, places
 from suite.workload import Transformer
@@ -250,7 +250,7 @@ class SimulationPlan:
         else:
             saved, working = model_part.blocks * kernels.kept + stays, head
         dense = 0.0
-        if layout["half_gradient"].form != layout["half"].form:
+        if layout["half_gradient"].entries < layout["half"].entries:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
             dense = HALF * self.shape.block().parameters / self.grid.tensor
         owed = model_part.blocks * self.shape.block(HALF).owed

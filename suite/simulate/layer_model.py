@@ -17,8 +17,8 @@ from suite.core.grid import Grid
 from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place
 from suite.core.protocols import Chunk, WeightPolicy
 from suite.core.trace import COPY, MESSAGE, PREDICT, RECOMPUTE
-from suite.memory import Layout
 from suite.memory.budget import Budget
+from suite.memory.layout import Layout
 from suite.memory.stage_budget import stage_budget
 from suite.schedule.placement import homes_of, places
 from suite.simulate.block_model import SystemModel

@@ -19,7 +19,7 @@ from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.data import images, sentiment, text, translation
-from suite.memory import Layout
+from suite.memory.layout import Layout
 from suite.runner.override_files import read_files
 from suite.runner.runs import Run, expand, freeze
 from suite.workload import LanguageModel, Transformer

@@ -12,7 +12,7 @@ from math import ceil
 
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
-from suite.memory import Layout, dense, mixed_precision, offload, samo
+from suite.memory.layout import Layout, dense, mixed_precision, offload, samo
 from suite.papers.common.answer import Cases, Papers, Question
 from suite.workload import VGG, Transformer, WideResNet, convnet
 from suite.workload.split import divide
@@ -38,7 +38,7 @@ def pruned_states(sparsity: object, optimizer: str = "adam") -> LayoutOf:
 
 
 def offloaded_states(bucket: int) -> LayoutOf:
-    return lambda entries: offload("master", "moments", bucket=bucket)(mixed_precision_states(entries))
+    return lambda entries: offload(bucket=bucket)(mixed_precision_states(entries))
 
 
 def parameter_count(model: str, papers: Papers) -> int:

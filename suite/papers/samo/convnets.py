@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from suite.core.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
-from suite.memory import Layout, zero_1
+from suite.memory.layout import Layout, zero_1
 from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.panel import published_range

@@ -14,7 +14,7 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
-from suite.memory import Layout, compressed, mixed
+from suite.memory.layout import Layout, compressed, mixed
 from suite.papers.common.answer import Cases, Question, distinct_cases
 from suite.papers.common.cluster_runs import Lab
 from suite.papers.common.equations import BYTES, FREE, idle_time
@@ -39,7 +39,7 @@ def layout(density: float, entries: int) -> Layout:
 
 def indexed(states: Layout) -> int:
     """Bytes of the permanent compressed states without their index."""
-    return sum(s.bytes for s in states if s.form == "indexed" and s.life == "always" and s.kind != "indices")
+    return sum(s.bytes for s in states if s != states.read and s.life == "always" and s.kind != "indices")
 
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:

@@ -9,7 +9,7 @@ from functools import partial
 
 from suite.core.units import si
 from suite.core.values import Exact
-from suite.memory import dense, samo
+from suite.memory.layout import dense, samo
 from suite.papers.common.answer import Cases, Papers, Question, distinct_cases, range_of_setting
 from suite.papers.common.finite_difference import slope
 from suite.papers.common.model_states import (

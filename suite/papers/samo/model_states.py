@@ -16,7 +16,7 @@ from suite.core.claim import Claim
 from suite.core.errors import DoesNotFit
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
-from suite.memory import Layout, compressed, offload, offloaded, resident
+from suite.memory.layout import Layout, compressed, offload, offloaded, resident
 from suite.papers.common.answer import Question, range_of_setting
 from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
 from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
@@ -137,7 +137,7 @@ def compressed_and_offloaded(lab: Lab) -> SystemModel:
     axonn, samo = lab.system(OFFLOAD), lab.system(SAMO)
 
     def layout(bucket: int, **sizes: object) -> Layout:
-        return offload("master", "moments", bucket=bucket)(samo.layout(**sizes))
+        return offload(bucket=bucket)(samo.layout(**sizes))
 
     return replace(axonn, name=BOTH, layout=partial(layout, axonn.bucket_numel))
 

@@ -12,7 +12,7 @@ from suite.core.grid import Grid
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, Kind, Op
 from suite.core.protocols import Chunk
 from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
-from suite.memory import Layout
+from suite.memory.layout import Layout
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.cost.plan_kernels import kernels_of

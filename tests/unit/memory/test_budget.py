@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from suite.core.op import FlushInterval, Place
-from suite.memory import Budget, Layout, ModelStateSpec, dense, offloaded, resident
+from suite.memory.budget import Budget
+from suite.memory.layout import Layout, ModelStateSpec, dense, offloaded, resident
 from suite.memory.stage_budget import stage_budget
 from suite.schedule import MessageDriven, OneFOneB
 from suite.workload.stage_memory import MicrobatchMemory
@@ -41,7 +42,7 @@ PEAKS: list[tuple[dict[str, Any], dict[str, int]]] = [
 
 def test_peak_is_in_a_pass_or_in_the_update() -> None:
     for settings, expected in PEAKS:
-        budget = Budget(STEPPING, **settings)
+        budget = Budget(STEPPING, **{"held": settings["activations"] * settings["in_flight"], **settings})
         assert budget.by_kind() == {**STATES, **expected}, settings
         assert budget.peak == sum({**STATES, **expected}.values())
 
@@ -55,7 +56,7 @@ def test_buckets_count_as_scratch_and_the_host_does_not_count() -> None:
             ModelStateSpec("drift", "scratch", "float32", 5, life="step"),
         )
     )
-    assert Budget(layout, activations=0, in_flight=1, working=0).by_kind() == {"weights": 200, "scratch": 140}
+    assert Budget(layout, activations=0, in_flight=1, held=0, working=0).by_kind() == {"weights": 200, "scratch": 140}
 
 
 # -- stages ----------------------------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def budget(stage: int = 0, **changes: Any) -> Budget:
 
 
 def test_first_stage_keeps_microbatches_in_flight_and_waits_for_none() -> None:
-    assert budget() == Budget(DENSE, activations=100, in_flight=4, working=20)
+    assert budget() == Budget(DENSE, activations=100, in_flight=4, held=400, working=20)
     assert budget().peak == 3 * 40 + 4 * 100 + 20
 
 

@@ -12,8 +12,8 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
 from suite.core.trace import COMPRESS, MESSAGE, RECOMPUTE, WEIGHT
-from suite.memory import dense, resident
 from suite.memory.held_states import HeldState, held_states
+from suite.memory.layout import dense, resident
 from suite.memory.stage_budget import stage_budget
 from suite.schedule import OneFOneB
 from suite.schedule.check import check
@@ -235,7 +235,7 @@ def test_held_bytes_of_split_passes_by_hand() -> None:
         assert found.held == 100 * (4 - rank) + 30 * rank
         assert found.peak == 3 * 40 + found.held + 20 + found.waiting
     plain = budget_of(OneFOneB(), 4, 0, flush(12), SMALL)
-    assert (plain.held, plain.peak) == (None, 3 * 40 + 4 * 100 + 20)
+    assert (plain.held, plain.peak) == (400, 3 * 40 + 4 * 100 + 20)
     deep = blocks(LoopedBFS(2))
     saved = [deep.microbatch_memory(stage).saved for stage in range(4)]
     assert saved[3] > saved[1]  # the head

@@ -218,7 +218,8 @@ def test_accounts_by_blocks_and_by_layers_agree(shape: Transformer, schedule: An
         twice = shape.head().tied if grid.inter == 1 else 0
         assert blocks.entries(stage) + twice == layers.entries(stage)
         assert twice or one.layout == other.layout
-        assert one == replace(other, layout=one.layout, activations=one.activations, working=one.working)
+        same = {"layout": one.layout, "activations": one.activations, "held": one.held, "working": one.working}
+        assert one == replace(other, **same)
         more = -(4 * s * h + 4 * s) if stage == grid.inter - 1 else -2 * s * h
         assert one.activations - other.activations == 2 * (blocks.stages[stage].blocks * in_a_block + more)
 
