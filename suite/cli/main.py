@@ -17,7 +17,7 @@ from suite.core.words import is_word
 
 COMMANDS = (  # in the order of the help
     *("run", "sweep", "check", "draw", "plan", "show", "report", "claims", "league", "compare", "nightly"),
-    *("conformance", "doctor", "reproduce", "gpu", "config", "artifact", "export-mask", "dataset-info"),
+    *("conformance", "doctor", "reproduce", "gpu", "config", "artifact", "dataset-info"),
 )
 
 

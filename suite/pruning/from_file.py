@@ -1,4 +1,4 @@
-"""Mask of a stage from a file, checked against the model and the requested sparsity.
+"""Mask of a stage from a checkpoint or a file, checked against the model and the requested sparsity.
 
 A mask can be used on other grids and by other systems than the run that drew it. Every stage derives the kind and the
 sparsity of the mask from the whole file, so all stages decide alike.
@@ -20,7 +20,7 @@ from suite.pruning.mask import Indices, Key, View, density, describe_weight, loa
 
 @dataclass(frozen=True)
 class Saved(MaskMethod):
-    """The mask in the file `path`, which suite.pruning.mask.save wrote and every rank can read.
+    """The mask in a checkpoint, or in a file that suite.pruning.mask.save wrote. Every rank can read `path`.
 
     A mask of channels has entries for batch norms and their convolutions only. Any other mask has an entry for every
     prunable weight.

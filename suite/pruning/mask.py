@@ -40,6 +40,7 @@ _PRUNED = {
     "weights": "a model with weights that may be pruned",
     "channels": "a model with batch norms that directly follow a convolution",
 }
+_WITH_MASK = "a checkpoint of a pruned network (step-000042), or a file that suite.pruning.mask.save wrote"
 _SIZES = "entries"  # in a file: number of entries of each weight, which identifies the mask of another model
 
 
@@ -155,19 +156,29 @@ def save(path: Path, indices: Mapping[Key, torch.Tensor], entries: Mapping[Key, 
     """
     sizes = {_name(key): entries[key] for key in indices}
     tensors = {_name(key): index.clone() for key, index in indices.items()}  # both ends of a tie share one tensor
-    write_atomically(path, safetensors.torch.save(tensors, {_SIZES: json.dumps(sizes)}))
+    write_atomically(path, safetensors.torch.save(tensors, {_SIZES: json.dumps(sizes)}), durable=True)
+
+
+def file_of(stage: int) -> str:
+    """Name of the file of a stage's part of the mask in a checkpoint."""
+    return f"mask-{stage:05d}.safetensors"
 
 
 def load(path: Path) -> tuple[Indices, dict[Key, int]]:
-    """The mask in a file, and the number of entries of each weight. Raises InvalidRequest for a file without a mask."""
+    """The mask in a file, or in all files of a checkpoint, and the number of entries of each weight.
+
+    Raises InvalidRequest where there is no mask."""
+    indices, entries = Indices(), dict[Key, int]()
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            sizes = json.loads((file.metadata() or {})[_SIZES])
-            entries = {_key(name): int(size) for name, size in sizes.items()}
-            indices = {_key(name): file.get_tensor(name) for name in sizes}
+        for part in sorted(path.glob("mask-*.safetensors")) if path.is_dir() else [path]:
+            with safetensors.safe_open(part, framework="pt") as file:
+                sizes = json.loads((file.metadata() or {})[_SIZES])
+                entries |= {_key(name): int(size) for name, size in sizes.items()}
+                indices |= {_key(name): file.get_tensor(name) for name in sizes}
     except Exception as error:
-        rule = "a file that suite.pruning.mask.save wrote"
-        raise InvalidRequest(f"{path} holds no mask ({error})", rule=rule) from error
+        raise InvalidRequest(f"{path} holds no mask ({error})", rule=_WITH_MASK) from error
+    if not indices and path.is_dir():
+        raise InvalidRequest(f"{path} holds no mask", rule=_WITH_MASK)
     for key, index in indices.items():
         check_index(key, index, entries[key])
     return indices, entries

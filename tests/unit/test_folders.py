@@ -31,7 +31,6 @@ COMMANDS = {  # command line, and the first function of its work
     f"sweep {CHECKED} seed=1,2 reports={{}}": "suite.runner.isolated.run_line",
     "reproduce scale=smoke reports={}": "suite.runner.interleave.measure",
     "nightly reports={}": "suite.regression.nightly.run.run",
-    "export-mask checkpoint {}": "suite.engine.checkpoint.restore.load_mask",
     "compare a b --json {}": "suite.regression.record_sets.read",
     "artifact reports={}": "suite.artifact.build.make",
     "league reports={}": "suite.papers.public.write_league.score_cells",

@@ -6,7 +6,6 @@ An unpruned run loads the mask of a pruned checkpoint with its states; a pruned 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from suite import accelerator
 from suite.core.errors import InvalidRequest, SuiteError
@@ -25,20 +23,21 @@ from suite.engine.checkpoint.model_files import shard
 from suite.engine.checkpoint.save import (
     BUFFER,
     FORMAT,
-    INDEX,
     OWN,
     RANDOM,
     SEARCH,
     STATE,
     RunState,
     described,
+    live_tensors,
     training_file,
 )
-from suite.engine.pruning.step import reallocate, validate_mask
+from suite.engine.pruning.step import mask_of, reallocate, validate_mask
 from suite.engine.torch_api import state_dicts
 from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 from suite.engine.train_state import TrainState
-from suite.pruning.mask import Indices, Key
+from suite.pruning import mask
+from suite.pruning.mask import Indices
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,8 @@ class _Checkpoint:
     Attributes:
         body: Content of state.json.
         rank_state: Random states, and the state of a search for a mask, of this rank; on another grid, of rank 0.
-        tensors: Saved buffers, moments and indices of this rank's layers, by (layer, kind, name).
+        mask: Saved indices of kept entries of this rank's layers.
+        tensors: Saved buffers and moments of this rank's layers, by `LAYER/KIND/NAME`.
         descriptions: What `described` returned for each layer.
         weights: Weights and buffers with their saved values, as `state_dicts.pairs_of` returns them.
         kept: Kept indices by the ids of weights, if the run has to be pruned first.
@@ -137,7 +137,7 @@ class _Checkpoint:
         name = training_file(*((place.rank, place.replica) if same_grid else (0, 0)))
         self.rank_state, metadata = files.read(path / name, lambda key: key.startswith((RANDOM, SEARCH)))
         self.extra = json.loads(metadata["extra"])
-        self.tensors: dict[tuple[int, str, str], torch.Tensor] = {}
+        self.tensors, self.mask = Tensors(), Indices()
         self.descriptions: dict[str, dict[str, list[Any]]] = {}
         weights = self._read_layers(place.replica if body.replicas == grid.data else 0)
         for number, layer in state.numbered_layers():
@@ -152,7 +152,7 @@ class _Checkpoint:
         elif body.search and state.pruning is not None:
             search = {"pruning": run_fingerprint.search_of(state)}
             run_fingerprint.check_equal(path.name, {"pruning": body.search}, search)
-        if body.replicas != grid.data and any(kind == BUFFER for _, kind, _ in self.tensors):
+        if body.replicas != grid.data and any(f"/{BUFFER}/" in key for key in self.tensors):
             self.notes.append(
                 f"buffers (running statistics) of all {grid.data} replicas: those of replica 0 of {body.replicas}"
             )
@@ -166,7 +166,10 @@ class _Checkpoint:
             for each in sorted({0, replica}):  # the first replica has moments, and every replica has its buffers
                 path = self.path / training_file(rank, each)
                 tensors, metadata = files.read(path, lambda key: key.partition("/")[0] in numbers)
-                self.tensors |= _by_key(tensors)
+                self.tensors |= tensors
+            if body.pruned is not None:
+                indices, _ = mask.load(self.path / mask.file_of(rank))
+                self.mask |= {key: index for key, index in indices.items() if key[0] in self.state.settings.layers}
             self.descriptions |= json.loads(metadata["layers"])
         return weights
 
@@ -187,13 +190,10 @@ class _Checkpoint:
         """Kept indices by the ids of this stage's weights, for a run that is not pruned yet; empty for a pruned run.
 
         Raises InvalidRequest for indices of other weights, and for a run that is pruned differently."""
-        saved = {(number, name): index for (number, kind, name), index in self.tensors.items() if kind == INDEX}
+        saved = self.mask
         if self.state.pruned_after is None:
             return validate_mask(self.state, saved)
-        kept, layers = self.state.model_states.kept, list(self.state.numbered_layers())
-        ours = {
-            (n, name): kept[id(p)].cpu() for n, layer in layers for name, p in layer.named_parameters() if id(p) in kept
-        }
+        ours = {key: index.cpu() for key, index in mask_of(self.state)[0].items()}
         if ours.keys() != saved.keys() or not all(torch.equal(index, saved[key]) for key, index in ours.items()):
             raise InvalidRequest(f"{self.path.name} keeps other entries than this engine", rule=run_fingerprint.RULE)
         return {}
@@ -205,18 +205,17 @@ class _Checkpoint:
         if body.pruned is not None and state.pruned_after is None:
             reallocate(state, self.kept)
         state.pruned_after = body.pruned
-        search = {key.removeprefix(SEARCH): mask for key, mask in self.rank_state.items() if key.startswith(SEARCH)}
+        search = {key.removeprefix(SEARCH): kept for key, kept in self.rank_state.items() if key.startswith(SEARCH)}
         if search and state.pruning is not None:
             state.pruning.method.load_state_dict(search)
         state_dicts.copy_pairs(state, self.weights)
         if isinstance(optimizer, TorchOptimizer):
             optimizer.load_state_dict(body.optimizer)
-        for number, layer in state.numbered_layers():
-            for name, buffer in layer.named_buffers():
-                buffer.copy_(self.tensors[number, BUFFER, name])
-            for name, parameter in layer.named_parameters():
-                if id(parameter) in state.model_states.flat.spans:
-                    self._restore_moments(number, name, parameter)
+            for number, layer in state.numbered_layers():
+                for name, parameter in layer.named_parameters():
+                    optimizer.load_own_states(parameter, self._own_states(number, name))
+        for key, tensor in live_tensors(state).items():
+            tensor.copy_(self.tensors[key])
         state.copies.write_buffers()
         state.model_states.rule.updates, state.updates = body.steps, body.updates
         state.update.skipped, state.evaluated = body.skipped, body.evaluated
@@ -225,46 +224,13 @@ class _Checkpoint:
             state.loss_scaler.restore(scale)
         accelerator.set_random_states({key.removeprefix(RANDOM): kept for key, kept in self.rank_state.items()})
 
-    def _restore_moments(self, number: int, name: str, parameter: nn.Parameter) -> None:
-        states, optimizer = self.state.model_states, self.state.update.rule
-        exported = states.export(parameter)
-        for moment in states.rule.moments:
-            exported[moment].copy_(self.tensors[number, moment, name])
-        if isinstance(optimizer, TorchOptimizer):
-            of_weight = {
-                kind: tensor for (layer, kind, of), tensor in self.tensors.items() if (layer, of) == (number, name)
-            }
-            own = {kind.removeprefix(OWN): tensor for kind, tensor in of_weight.items() if kind.startswith(OWN)}
-            optimizer.load_own_states(parameter, own)
+    def _own_states(self, number: int, name: str) -> Tensors:
+        """States of a weight that torch's optimizer keeps."""
+        start, end = f"{number}/{OWN}", f"/{name}"
+        own = (key for key in self.tensors if key.startswith(start) and key.endswith(end))
+        return {key.removeprefix(start).removesuffix(end): self.tensors[key] for key in own}
 
     def loaded(self) -> Loaded:
         body = self.body
         samples = body.microbatches * self.state.settings.config.microbatch
         return Loaded(self.path, body.updates, samples, tuple(self.notes), self.extra)
-
-
-def _by_key(tensors: Mapping[str, torch.Tensor]) -> dict[tuple[int, str, str], torch.Tensor]:
-    """Tensors of layers by (layer, kind, name)."""
-    parts = {key: key.split("/", 2) for key in tensors}
-    return {(int(number), kind, name): tensors[key] for key, (number, kind, name) in parts.items()}
-
-
-def load_mask(path: Path) -> tuple[Indices, dict[Key, int]]:
-    """The mask of the whole model in a checkpoint, and the number of entries of each masked weight.
-
-    Raises InvalidRequest where no checkpoint is complete, and for a checkpoint of a network that is not pruned."""
-    path = _newest(path, max(files.steps(path), default=-1))
-    indices: Indices = {}
-    entries: dict[Key, int] = {}
-    with _complete(path):
-        for rank in sorted({*_run_state(path).ranks}):
-            tensors, metadata = files.read(path / training_file(rank, 0), lambda key: f"/{INDEX}/" in key)
-            layers = json.loads(metadata["layers"])
-            for (number, _, name), index in _by_key(tensors).items():
-                _, _, *shape = layers[str(number)][name]
-                indices[number, name], entries[number, name] = index, math.prod(shape)
-    if not indices:
-        raise InvalidRequest(
-            f"{path.name} holds no mask", rule="the checkpoint of a pruned network, saved after pruning"
-        )
-    return indices, entries

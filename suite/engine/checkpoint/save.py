@@ -5,10 +5,11 @@ A checkpoint is a folder with the following files, which all ranks share.
     model-00001-of-00002.safetensors      weights and buffers of a pipeline rank, as `save_model` writes them
     model.safetensors.index.json          file of each of them, in the form of Hugging Face
     training-00000-00001.safetensors      the other tensors of a pipeline rank and replica, as `LAYER/moment_1/NAME`
+    mask-00000.safetensors                indices of kept entries of a pipeline rank, of a pruned network
     state.json                            fingerprint of the run, counters, loss scale: the last file
 
 Layers are numbered in the whole model, so a run with another split finds what it needs. The training file of the first
-replica holds moments, and the indices of kept entries of pruned weights. That of every replica holds buffers, torch's
+replica holds moments. That of every replica holds buffers, torch's
 default generators and a search for a mask. Half-precision copies follow from the full weights.
 
 The position in the run is the number of microbatches over all replicas: with the seed it determines all random numbers
@@ -36,15 +37,17 @@ from suite.engine.checkpoint import files
 from suite.engine.checkpoint.files import Tensors
 from suite.engine.checkpoint.model_files import write_index, write_shard
 from suite.engine.checkpoint.run_fingerprint import fingerprint_of, search_of
+from suite.engine.pruning.step import mask_of
 from suite.engine.torch_api.torch_optimizer import OptimizerSettings, TorchOptimizer
 from suite.engine.train_state import TrainState
+from suite.pruning import mask
 
 FORMAT = 4
 STATE = "state.json"
 SEARCH = "search/"  # prefix of the state of a search for a mask
 RANDOM = "random/"  # prefix of the states of random generators
 OWN = "optimizer."  # prefix of the kind of a state that torch's optimizer keeps
-BUFFER, INDEX = "buffer", "index"  # kinds of tensors other than moments; an index has the kept entries of a weight
+BUFFER = "buffer"  # kind of a tensor that is no moment
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Map
             layers = {number: described(state, layer) for number, layer in state.numbered_layers()}
             name = training_file(settings.place.rank, settings.place.replica)
             files.write(unfinished / name, _training_tensors(state), {**metadata, "layers": json.dumps(layers)})
+            if state.pruned_after is not None and settings.place.replica == 0:
+                mask.save(unfinished / mask.file_of(settings.place.rank), *mask_of(state))
         with guard.all_or_none(f"{path} is finished"):
             if settings.rank == 0:
                 ranks, replicas = range(settings.grid.inter), range(settings.grid.data)
@@ -151,20 +156,32 @@ def described(state: TrainState, layer: nn.Module) -> dict[str, list[Any]]:
     }
 
 
-def _training_tensors(state: TrainState) -> Tensors:
-    """Tensors of this rank that are not those of `save_model`."""
-    states, rule = state.model_states, state.update.rule
-    tensors: Tensors = {f"{RANDOM}{name}": kept for name, kept in accelerator.random_states().items()}
-    if state.pruned_after is None and state.pruning is not None:
-        tensors |= {f"{SEARCH}{name}": mask for name, mask in state.pruning.method.state_dict().items()}
+def live_tensors(state: TrainState) -> Tensors:
+    """Buffers, and moments of trained weights, of this rank's layers, by `LAYER/KIND/NAME`.
+
+    A save reads them, and a load writes to them."""
+    states, tensors = state.model_states, Tensors()
     for number, layer in state.numbered_layers():
         tensors |= {f"{number}/{BUFFER}/{name}": buffer for name, buffer in layer.named_buffers()}
         for name, parameter in layer.named_parameters():
-            if state.settings.place.replica == 0 and id(parameter) in states.flat.spans:
-                kinds = {kind: tensor for kind, tensor in states.export(parameter).items() if kind != "weight"}
-                if isinstance(rule, TorchOptimizer):
-                    kinds |= {f"{OWN}{kind}": tensor for kind, tensor in rule.own_states(parameter).items()}
-                tensors |= {f"{number}/{kind}/{name}": tensor for kind, tensor in kinds.items()}
+            if id(parameter) in states.flat.spans:
+                exported = states.export(parameter)
+                tensors |= {f"{number}/{moment}/{name}": exported[moment] for moment in states.rule.moments}
+    return tensors
+
+
+def _training_tensors(state: TrainState) -> Tensors:
+    """Tensors of this rank that are not those of `save_model`."""
+    rule, first = state.update.rule, state.settings.place.replica == 0
+    tensors: Tensors = {f"{RANDOM}{name}": kept for name, kept in accelerator.random_states().items()}
+    if state.pruned_after is None and state.pruning is not None:
+        tensors |= {f"{SEARCH}{name}": kept for name, kept in state.pruning.method.state_dict().items()}
+    tensors |= {key: tensor for key, tensor in live_tensors(state).items() if first or f"/{BUFFER}/" in key}
+    if isinstance(rule, TorchOptimizer) and first:
+        for number, layer in state.numbered_layers():
+            for name, parameter in layer.named_parameters():
+                own = rule.own_states(parameter)
+                tensors |= {f"{number}/{OWN}{kind}/{name}": tensor for kind, tensor in own.items()}
     return tensors
 
 

@@ -193,6 +193,15 @@ def _to_bytes(index: torch.Tensor | None) -> bytes:
     return b"" if index is None else index.cpu().numpy().tobytes()
 
 
+def mask_of(state: TrainState) -> tuple[Indices, dict[Key, int]]:
+    """This stage's part of the mask, and the number of entries of each of its weights; empty before pruning."""
+    kept = state.model_states.kept
+    pruned = {
+        (n, name): p for n, layer in state.numbered_layers() for name, p in layer.named_parameters() if id(p) in kept
+    }
+    return {key: kept[id(p)] for key, p in pruned.items()}, {key: p.numel() for key, p in pruned.items()}
+
+
 @torch.no_grad()
 def reallocate(state: TrainState, kept: Mapping[int, torch.Tensor]) -> None:
     """Allocate model states for the kept entries and copy the old states into them. `kept` has been validated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ import torch
 from safetensors import torch as format_
 from torch import nn
 
+from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.grid import Grid
 from suite.core.units import most_sparse
+from suite.engine.optim.optimizer import AdamW
 from suite.engine.pruning.settings import Pruning
 from suite.models.gpt import layers
 from suite.pruning.early_bird import EarlyBird
@@ -20,8 +24,11 @@ from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View, check_index, check_some, density, kept_count, load, prunable, save
 from suite.pruning.random import RandomMask
 from suite.workload import Transformer
+from tests.support.cases import gpt_case
+from tests.support.masked import FixedMask, random_mask
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
 from tests.support.refusals import refused
+from tests.support.resuming import trained
 
 KEY = (3, "qkv.weight")
 SHAPE = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
@@ -272,3 +279,18 @@ def test_a_ticket_of_another_model_is_refused(path: Path, other: list[nn.Module]
     saved_ticket(path, network(), Magnitude())
     with refused(InvalidRequest, subject=subject):
         Saved(str(path)).draw(whole_view(other))
+
+
+def test_mask_of_a_checkpoint_moves_from_two_stages_to_one(tmp_path: Path) -> None:
+    case = gpt_case("tied", "float32", layers=2)
+    indices = random_mask(case, 0.75)
+    run = partial(trained, case, batches=range(1), optimizer=AdamW(0.01))
+    pruning = Pruning(FixedMask(indices), 0.75)
+    threads.run(2, lambda world: run(world=world, grid=Grid(inter=2), save=tmp_path, pruning=pruning))
+    loaded, entries = load(tmp_path / "step-000001")
+    assert equal_masks(loaded, indices)
+    assert set(entries.values()) == {16 * 48, 16 * 16, 16 * 64}
+    checkpoint = Pruning(Saved(str(tmp_path / "step-000001")), 0.75)
+    threads.run(1, lambda world: run(world=world, grid=Grid(), pruning=checkpoint))
+    with refused(InvalidRequest, subject="holds no mask", rule="a checkpoint of a pruned network"):
+        load(tmp_path)
