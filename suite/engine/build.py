@@ -139,7 +139,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
             clip_norm=config.clip_norm,
             loss_scaler=loss_scaler,
             synchronous=not settings.streams,
-            names=names if trained_weights else {},
+            names=names if trained_weights and not settings.streams else {},
         ),
     )
     if state.pruning is None or not prune_if_due(state, state.pruning):

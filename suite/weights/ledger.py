@@ -6,15 +6,12 @@ II) needs no training run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from numbers import Integral
 from types import MappingProxyType
 from typing import NamedTuple
 
 from suite.core.errors import InvalidRequest
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
-from suite.core.values import format_value
 from suite.weights.policy import Latest
 
 
@@ -158,16 +155,5 @@ class Ledger:
             self.drained_at = self.updates  # a last stage is empty between any two passes; the pipeline drains once
         if len(self.stored) == 1:
             return  # the newest stays
-        self.stored &= self._needed(op) | {self.updates}
-
-    def _needed(self, op: Op) -> frozenset[int]:
-        """Versions that the policy keeps. Raises InvalidRequest unless they are integers."""
-        returned = self.policy.needed(self.stage_versions(op))
-        versions = tuple(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | bytes) else None
-        if versions is None or not all(isinstance(v, Integral) and not isinstance(v, bool) for v in versions):
-            raise InvalidRequest(
-                f"{type(self.policy).__name__}.needed() returned {format_value(returned)}",
-                rule="an iterable of whole numbers, the versions older than the newest that a later pass may read",
-                legal="frozenset()",
-            )
-        return frozenset(versions)
+        needed = self.policy.needed(self.stage_versions(op))
+        self.stored &= {*needed, self.updates}

@@ -23,7 +23,6 @@ import torch
 from suite import accelerator
 from suite.core.bounds import NonNegative, UnitInterval, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule
 from suite.engine.optim.lr_schedule import Rate, as_rate
 
@@ -282,19 +281,8 @@ def state_names(rule: UpdateRule, *, predicts: bool) -> tuple[str, ...]:
 def predicted(rule: UpdateRule, state: RuleState, updates_ahead: int) -> torch.Tensor:
     """Flat weights that `rule` expects after `updates_ahead` more updates, in a new tensor.
 
-    They are w + updates_ahead * drift (PipeOptim Equation 5, whose Delta W is -drift / lr). Raises InvalidRequest for a
-    rule without a drift, and for missing states of the drift."""
-    if missing := missing_members(rule, UpdateRule):
-        raise InvalidRequest(
-            f"{type(rule).__name__} cannot predict weights",
-            rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
-            legal="SGD, Adam",
-        )
-    for name in state_names(rule, predicts=True):
-        if name not in state.moments:
-            raise InvalidRequest(
-                f"{type(rule).__name__} without its state {name!r}", rule="a prediction needs all of state_names(rule)"
-            )
+    They are w + updates_ahead * drift (PipeOptim Equation 5, whose Delta W is -drift / lr). `state` has all of
+    `state_names`."""
     flat: torch.Tensor = rule.drift(state) * updates_ahead
     for weight, view in zip(state.weights, state.views(flat), strict=True):
         view.add_(weight)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from operator import is_not
 
 import torch
@@ -30,10 +31,12 @@ from suite.engine.torch_api.torch_optimizer import TorchOptimizer
 _EPSILON = 1e-6  # added to a norm before the division, as in torch's clip_grad_norm_
 
 
+@dataclass(eq=False)
 class Update:
     """Update of one stage.
 
     Attributes:
+        rule: Update rule of the stage.
         data_parallel_group: Replicas of this stage.
         ties: Trained ties with ends on this stage, in the same order on all ranks.
         most_ends: The largest number of ends of a trained tie of the model; 1 without ties.
@@ -44,36 +47,27 @@ class Update:
         loss_scaler: Loss scale of mixed precision; None in one precision.
         synchronous: Whether all ranks update at the same time and can decide together. Otherwise overflows are not
             checked.
-        names: Names of the trained weights by id; empty where every weight is taken to have a gradient.
+        names: Names of the trained weights by id; empty where every weight is taken to have a gradient, as in a stream.
         skipped: Batches skipped because of an overflow.
         norm: Norm of all gradients of the last update before clipping; None without `clip_norm`.
     """
 
-    def __init__(
-        self,
-        state: ModelState,
-        rule: UpdateRule,
-        *,
-        data_parallel_group: Group,
-        ties: Sequence[TieGroup] = (),
-        most_ends: int = 1,
-        transport: Transport,
-        reduce_number: Callable[[float, str], float] = lambda number, op: number,
-        counts_in_norm: bool = True,
-        buckets_per_reduction: int | None = None,
-        clip_norm: float | None = None,
-        loss_scaler: DynamicLossScaler | None = None,
-        synchronous: bool = True,
-        names: Mapping[int, str] | None = None,
-    ) -> None:
-        self.state, self.rule, self.transport, self.progress = state, rule, transport, transport.progress
-        self.data_parallel_group, self.reduce_number = data_parallel_group, reduce_number
-        self.clip_norm, self.loss_scaler, self.counts_in_norm = clip_norm, loss_scaler, counts_in_norm
-        self.buckets_per_reduction, self.synchronous = buckets_per_reduction, synchronous
-        self.skipped = 0
-        self.norm: float | None = None
-        self.ties, self.most_ends = ties, most_ends
-        self.names = (names or {}) if synchronous else {}
+    state: ModelState
+    rule: UpdateRule
+    _: KW_ONLY
+    data_parallel_group: Group
+    transport: Transport
+    ties: Sequence[TieGroup] = ()
+    most_ends: int = 1
+    reduce_number: Callable[[float, str], float] = lambda number, op: number
+    counts_in_norm: bool = True
+    buckets_per_reduction: int | None = None
+    clip_norm: float | None = None
+    loss_scaler: DynamicLossScaler | None = None
+    synchronous: bool = True
+    names: Mapping[int, str] = field(default_factory=dict)
+    skipped: int = field(default=0, init=False)
+    norm: float | None = field(default=None, init=False)
 
     @property
     def reduces(self) -> bool:
@@ -220,7 +214,7 @@ class Update:
                 yield from self._wait(REDUCE, handles)
                 handles = []  # frees the buffers of one reduction before the next allocates its own
                 handles = self._start_chunk(slice(bucket.start + size, bucket.start + 2 * size), tied)
-            self.progress()
+            self.transport.progress()
 
     def _start_chunk(self, chunk: slice, reduced: Sequence[slice]) -> list[Handle]:
         """Begin the sums of a chunk, without the slices that are reduced already."""

@@ -235,16 +235,3 @@ def test_predicted_weights_match_table_1_and_equation_5(name: str) -> None:
             moved = max(abs(b[1] - b[0]) for b in expected)
             assert (moved > 1e-3) == (t > 0), "before the first update nothing is predicted"
         rule.step(state, torch.tensor([gradient(t, i) for i in range(entries)], dtype=torch.float64))
-
-
-def test_rule_without_drift_is_rejected() -> None:
-    class Rule:
-        states = ()
-
-        def step(self, state: Any, grad: torch.Tensor) -> None: ...
-
-    with refused(InvalidRequest, subject="Rule cannot predict weights", rule="drift_states and drift()"):
-        predicted(Rule(), RuleState(weights()), 1)  # type: ignore[arg-type]
-    rule = SGD(0.1, momentum=0.9, direction="next")
-    with refused(InvalidRequest, subject="SGD without its state 'gradient'"):
-        predicted(rule, RuleState(weights(), {"velocity": torch.zeros(len(START))}), 1)
