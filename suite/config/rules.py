@@ -22,10 +22,11 @@ from suite.core.keys import in_config_keys
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
 from suite.core.values import is_number
+from suite.engine.guards import asynchronous
 from suite.memory.checkpointing import resolve_interval
 from suite.pruning.validation import LARGEST, REACHED
 from suite.schedule.check import check as check_schedule
-from suite.schedule.placement import check_policy, homes_of
+from suite.schedule.placement import homes_of
 from suite.workload.language_model import LanguageModel
 from suite.workload.split import blocks, divide_ranks
 from suite.workload.transformer import Transformer
@@ -58,6 +59,7 @@ def check(config: RunConfig, executor_accepts: Callable[[RunConfig], None]) -> N
     _check_learning_rate(config)
     _check_states(config)
     _check_pruning(config)
+    check_streams(config)
     _check_streaming(config)
     check_schedule(config.schedule.build(), config.grid.inter, config.flush_interval())
     _check_data(config)
@@ -274,33 +276,23 @@ def check_streams(config: RunConfig) -> None:
 
 
 def _check_streaming(config: RunConfig) -> None:
-    """The weight policy serves the pipeline, and a round without drains works for all else (suite.engine)."""
-    policy, optimizer, memory, precision = config.weights.build(), config.optimizer, config.memory, config.precision
-    check_policy(policy, config.schedule.build())
-    policy.check(config.grid.inter, config.update_interval)
-    name, rule_name = config.weights.target.rpartition(".")[2], optimizer.target.rpartition(".")[2]
-    if policy.predicts and policy.smoothed and not (rule_name == "SGD" and optimizer.arguments.get("momentum")):
-        rule = "it predicts by the momentum of SGD alone (PipeOptim II-C2)"
-        raise Unsupported("weights", name, rule, "optimizer=sgd optimizer.momentum=0.9")
-    layout = memory.layout.build()(entries=1, moments=("moment",), half=precision.half)
-    if policy.predicts and (away := sorted({state.name for state in layout if state.home == "host"})):
-        rule = f"{name} predicts weights, and would fetch {', '.join(away)} from the host before every pass"
-        raise Unsupported("memory", memory.name, rule, "memory=dense")
-    check_streams(config)
+    """The weight policy serves the pipeline, and a round fills one that does not drain."""
+    optimizer, precision, stages = config.optimizer, config.precision, config.grid.inter
+    scale = precision.loss_scale.build() if precision.loss_scale and precision.half else None
+    asynchronous.check(
+        config.weights.build(),
+        config.schedule.build(),
+        stages,
+        config.update_interval,
+        has_momentum=optimizer.target.endswith(".SGD") and bool(optimizer.arguments.get("momentum")),
+        layout=config.memory.layout.build()(entries=1, moments=("moment",), half=precision.half),
+        tied=config.network().tied,
+        clip_norm=optimizer.clip_norm,
+        scales_follow_overflows=scale is not None and scale.least != scale.most,
+    )
+    measure, count = config.measure, config.microbatches
     if config.update_interval is None:
         return
-    common = "stages of an asynchronous pipeline have no common point in time"
-    if config.network().tied:
-        rule = f"{common} to add the gradients of the weight that its ends share"
-        raise Unsupported("model.shape.tied", True, rule, "model.shape.tied=false")
-    if optimizer.clip_norm is not None:
-        rule = f"{common} at which all gradients have a norm"
-        raise Unsupported("optimizer.clip_norm", optimizer.clip_norm, rule, "optimizer.clip_norm=null")
-    scale = precision.loss_scale.build() if precision.loss_scale and precision.half else None
-    if scale and scale.least != scale.most:
-        rule = f"{common} at which dynamic loss scaling leaves a batch out"
-        raise Unsupported("precision", precision.name, rule, "precision=bf16")
-    measure, count, stages = config.measure, config.microbatches, config.grid.inter
     if (total := count * (measure.discard_first + measure.batches)) < stages:
         rule = f"an asynchronous pipeline fills before it updates: {stages} stages, and {total} microbatches in a round"
         legal = f"measure.batches={math.ceil(stages / count) - measure.discard_first}"

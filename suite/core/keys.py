@@ -28,6 +28,7 @@ KEYS = {
     "sparsity": "pruning.sparsity",
     "scope": "pruning.scope",
     "s": "weights.s",
+    "tied": "model.shape.tied",
     "stages": "grid.inter",
     **{name: f"executor.{name}" for name in ("jitter", "stragglers", "cost")},
 }
@@ -48,6 +49,7 @@ VALUES = {  # Python spelling of a choice -> its spelling in a config
     "memory=partial(compressed, bucket=bucket_numel)": "memory.layout.bucket=${optimizer.bucket_numel}",
     "memory=partial(offloaded, bucket=bucket_numel)": "memory.layout.bucket=${optimizer.bucket_numel}",
     "pruning=None": "pruning=none",
+    "optimizer=SGD(lr, momentum=0.9)": "optimizer=sgd optimizer.momentum=0.9",
     "tied=()": "model.shape.tied=false",
     'transport="nccl"': "comm.transport=nccl",
     'transport="mpi"': "comm.transport=mpi",

@@ -17,6 +17,7 @@ from suite.accelerator import Clock, on_host
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.world import init_world
 from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite.core.members import missing_members
 from suite.core.protocols import UpdateRule, WeightPolicy, World
 from suite.engine.engine_config import EngineConfig, makes_optimizer
 from suite.engine.guards import asynchronous
@@ -60,7 +61,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
     whole = _weights(parts, settings.ties)
     trained_weights = {name: weight for name, weight in whole.items() if weight.requires_grad}
     rule = _update_rule(config, policy, settings, modules, whole)
-    asynchronous.check(config, policy, rule, tied=bool(settings.ties))
+    _check_pipeline(config, policy, rule, settings)
     _check_groups(rule, comm)
     ties = _ties(settings, comm, modules)
     broadcast_weights(modules.values(), comm.data_parallel_group, comm.transport)
@@ -211,6 +212,36 @@ def _fused_step(config: EngineConfig, rule: UpdateRule, policy: WeightPolicy, wo
     from suite.engine.optim.fused import step
 
     return step
+
+
+def _check_pipeline(config: EngineConfig, policy: WeightPolicy, rule: UpdateRule, settings: RunSettings) -> None:
+    """Raises InvalidRequest where this policy, optimizer and memory layout cannot train together."""
+    if config.pruning is not None and settings.place.stages > settings.place.ranks:
+        raise Unsupported(
+            "pruning",
+            config.pruning,
+            rule="a mask divides equal weights in the order of stages, which is the order of ranks with one stage each",
+            legal="pruning=None, or a schedule with one stage per rank",
+        )
+    if policy.predicts and (missing := missing_members(rule, UpdateRule)):
+        raise Unsupported(
+            f"{type(policy).__name__} with {type(rule).__name__}, which cannot predict weights",
+            rule=f"an update rule with {' and '.join(missing)}, as suite.core.protocols.UpdateRule has",
+            legal="SGD, Adam",
+        )
+    rules: Sequence[UpdateRule] = rule.rules() if isinstance(rule, TorchOptimizer) and policy.predicts else [rule]
+    scaler = config.loss_scaler
+    asynchronous.check(
+        policy,
+        config.chosen_schedule,
+        config.grid.inter,
+        config.update_interval,
+        has_momentum=all(isinstance(each, SGD) and each.momentum for each in rules),
+        layout=config.layout(state_names(rule, predicts=policy.predicts)),
+        tied=bool(settings.ties),
+        clip_norm=config.clip_norm,
+        scales_follow_overflows=scaler is not None and scaler.least != scaler.most,
+    )
 
 
 def _check_groups(rule: UpdateRule, comm: Communicators) -> None:
