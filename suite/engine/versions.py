@@ -58,39 +58,26 @@ class WeightVersions:
 
     def __init__(self, policy: WeightPolicy, stages: int) -> None:
         self.policy, self.stages = policy, stages
-        self.ledger: Ledger | None = None
-        self.state: ModelState | None = None
-        self.rule: UpdateRule | None = None
-        self.reads: dict[tuple[int, int], Read] = {}
-        self.passes: list[tuple[Op, Read | None]] = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self.stored: dict[VersionKey, Weights] = {}
-        self.free: list[Weights] = []
-        self.prediction: Weights | None = None
-        self.predicted_key: VersionKey | None = None
+        self.begin(FlushInterval(0, 1, None, 0))
 
     def attach(self, state: ModelState, rule: UpdateRule) -> None:
         """Use these model states from now on."""
         self.state, self.rule = state, rule
-        self._clear()
+        self.stored: dict[VersionKey, Weights] = {}
+        self.free: list[Weights] = []
+        self.prediction: Weights | None = None
 
     def begin(self, interval: FlushInterval) -> None:
         """Start the account of an interval; nothing is in flight."""
         self.ledger = Ledger(self.policy, interval, self.stages)
-        self.reads, self.passes, self.predicted_key = {}, [], None
+        self.reads: dict[tuple[int, int], Read] = {}
+        self.passes: list[tuple[Op, Read | None]] = []
+        self.predicted_key: VersionKey | None = None
 
     def forget(self, newest: int) -> None:
         """Keep the accounts of the `newest` ops, at least, of a long stream."""
-        assert self.ledger is not None
         keep_newest(self.passes, newest)
         keep_newest(self.ledger.entries, newest)
-
-    def live(self) -> tuple[int, ...]:
-        """Versions that later passes may read, each as its age in updates; the newest has age 0."""
-        ledger = self.ledger
-        return (0,) if ledger is None else tuple(sorted(ledger.updates - version for version, _ in ledger.alive))
 
     def extra_bytes(self) -> int:
         """Bytes of all tensors in addition to the newest weights, including free ones."""
@@ -102,13 +89,12 @@ class WeightVersions:
 
         None stands for an update, for a weight gradient, and for a backward pass on its forward's graph. Raises
         InvalidRequest for a version that is not stored, and for a prediction from an older version."""
-        assert self.ledger is not None, "begin an interval first"
         newest = self.ledger.updates
         read = self.ledger.run(op)
         self.passes.append((op, read))
         if op.kind is Kind.UPDATE:
             self._release()  # an update reads no older version, so the new one may reuse its tensors
-            if self.state is not None and (newest, 0) in self.ledger.alive:
+            if (newest, 0) in self.ledger.alive:
                 self._store_newest(newest)
             return None
         if read is None:
@@ -124,14 +110,7 @@ class WeightVersions:
         """Context in which the layers have the weights that `op` reads; None for those that its forward pass read.
 
         At the end, tensors of versions that no later pass reads become free."""
-        assert self.ledger is not None
-        return _UNCHANGED if self.ledger.newest_only else self._released_after(op, read)
-
-    @contextmanager
-    def _released_after(self, op: Op, read: Read | None) -> Iterator[None]:
-        with self._swapped_in(op, read):
-            yield
-        self._release()
+        return _UNCHANGED if self.ledger.newest_only else self._swapped_in(op, read)
 
     @contextmanager
     def _swapped_in(self, op: Op, read: Read | None) -> Iterator[None]:
@@ -141,28 +120,24 @@ class WeightVersions:
         if not forward:
             del self.reads[op.stage, op.index]
         weights = self._weights(read)
-        swaps_for_backward = forward and read.backward_mode == "swap"
-        if weights is None and not swaps_for_backward:
-            yield
-            return
-        assert self.state is not None
-        parameters = self.state.parameters
-        newest = [parameter.data for parameter in parameters]
+        newest = [parameter.data for parameter in self.state.parameters]
         try:
-            for parameter, tensor in zip(parameters, weights or newest, strict=True):
-                parameter.data = tensor
-            if swaps_for_backward:
-                with self._saving_positions():
-                    yield
-            else:
+            if weights is not None:
+                self._give(weights)
+            with self._saving_positions() if forward and read.backward_mode == "swap" else _UNCHANGED:
                 yield
         finally:
-            for parameter, tensor in zip(parameters, newest, strict=True):
-                parameter.data = tensor
+            if weights is not None:
+                self._give(newest)
+        self._release()
+
+    def _give(self, weights: Weights) -> None:
+        """Give the layers other weights."""
+        for parameter, tensor in zip(self.state.parameters, weights, strict=True):
+            parameter.data = tensor
 
     def _weights(self, read: Read) -> Weights | None:
         """Tensors of a version; None if they are the layers' own."""
-        assert self.ledger is not None
         key = read.version, read.predict_steps
         if key in self.stored:
             return self.stored[key]
@@ -179,38 +154,31 @@ class WeightVersions:
         return self.prediction
 
     def _predict(self, key: VersionKey, into: Weights) -> Weights:
-        assert self.state is not None
-        assert self.rule is not None
         predict(self.state, self.rule, key[1], into)
         return into
 
     def _allocate(self) -> Weights:
         """Tensors in the shapes of the stage's weights, with undefined content."""
-        assert self.state is not None
         return self.free.pop() if self.free else [torch.empty_like(p.data) for p in self.state.parameters]
 
     def _store_newest(self, version: int) -> None:
         """Store the newest version, which is read again, before an update; the layers continue with a copy."""
-        assert self.state is not None
         copies = self._allocate()
         self.stored[version, 0] = [parameter.data for parameter in self.state.parameters]
         if copies:  # a stage may have no weights
             torch._foreach_copy_(copies, self.stored[version, 0])
-        for parameter, tensor in zip(self.state.parameters, copies, strict=True):
-            parameter.data = tensor
+        self._give(copies)
         self.state.weights_moved()
 
     def _release(self) -> None:
         """Free the tensors of versions that the ledger no longer counts."""
         if self.stored:
-            assert self.ledger is not None
             for key in self.stored.keys() - self.ledger.alive:
                 self.free.append(self.stored.pop(key))
 
     @contextmanager
     def _saving_positions(self) -> Iterator[None]:
         """Context in which a graph saves positions of weights, and its backward pass reads the weights then there."""
-        assert self.state is not None
         owners: dict[int, list[nn.Parameter]] = {}
         for parameter in self.state.parameters:
             owners.setdefault(parameter.data.untyped_storage().data_ptr(), []).append(parameter)

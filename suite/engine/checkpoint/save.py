@@ -30,7 +30,7 @@ from typing import Any
 from torch import nn
 
 from suite import accelerator
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.core.values import Json
 from suite.engine.checkpoint import files
@@ -98,7 +98,6 @@ def save(state: TrainState, folder: Path, *, keep: int | None = None, extra: Map
             files.check_keep(keep)
             metadata = {"extra": _as_json(extra)}
             state.check_drained("save()")
-            _check_versions(state)
             if settings.rank == 0:
                 files.begin(path)
         with guard.all_or_none(f"{path} is written"):
@@ -136,15 +135,6 @@ def _as_json(extra: Mapping[str, Json] | None) -> str:
     except (TypeError, ValueError) as error:
         rule = "plain data by name: text, numbers, true, false, None, lists and mappings"
         raise InvalidRequest(f"extra={extra!r}: {error}", rule=rule, legal='extra={"epoch": 3}') from error
-
-
-def _check_versions(state: TrainState) -> None:
-    """Raises Unsupported for a weight policy that keeps older versions over a drain."""
-    if (updates_back := state.versions.live()) != (0,):
-        raise Unsupported(
-            f"weight versions {updates_back} updates before the newest",
-            rule="a checkpoint holds only the newest weights",
-        )
 
 
 def described(state: TrainState, layer: nn.Module) -> dict[str, list[Any]]:

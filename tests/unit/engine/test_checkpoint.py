@@ -15,8 +15,7 @@ from torch import nn
 
 from suite import SGD, Adam, AdamW, DynamicLossScaler, Engine, Grid, WarmupCosine
 from suite.comm.p2p import threads
-from suite.core.errors import InvalidRequest, RankError, Unsupported
-from suite.core.protocols import Read, WeightPolicy
+from suite.core.errors import InvalidRequest, RankError
 from suite.engine.checkpoint import files
 from suite.engine.checkpoint.save import STATE
 from tests.support.cases import Case, gpt_case, odd_case
@@ -230,24 +229,6 @@ def test_interrupted_batch_prevents_save_and_load(tmp_path: Path) -> None:
     for call in (engine.save, engine.load):
         untouched(engine, lambda c=call: c(tmp_path), "until the pipeline drains")
     assert names(tmp_path) == [FIRST]
-
-
-class Stashing(WeightPolicy):
-    """A policy that keeps reading the first version."""
-
-    def read(self, op: Any, versions: Any) -> Read:
-        return Read(versions.updates)
-
-    def needed(self, versions: Any) -> frozenset[int]:
-        return frozenset({0})
-
-
-def test_older_weight_version_prevents_save(tmp_path: Path) -> None:
-    engine = make_engine(weights=Stashing())
-    engine.train_batch(batch_of(ODD, 0))
-    with refused(Unsupported, subject="weight versions (0, 1) updates before the newest"):
-        engine.save(tmp_path)
-    assert names(tmp_path) == []
 
 
 # -- what is damaged -------------------------------------------------------------------------------------------------

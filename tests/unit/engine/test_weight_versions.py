@@ -35,6 +35,7 @@ class Policy(WeightPolicy):
 
 def store_of(policy: WeightPolicy, updates: int = 0) -> WeightVersions:
     store = WeightVersions(policy, 2)
+    store.attach(ModelState([], (), resident), SGD(0.1))
     store.begin(FlushInterval(updates, 4, 1, updates))
     return store
 
