@@ -1,4 +1,4 @@
-"""The device of a rank: random state, streams, pinned memory, memory statistics, and the times of its work.
+"""The device of a rank: random state, pinned memory, memory statistics, and the times of its work.
 
 No other module distinguishes kinds of devices, or times their work. `torch.accelerator` does most of the work here. On
 a CPU the same calls have no effect, so a CPU, a GPU and the device of tests/cuda run the same lines.
@@ -73,12 +73,7 @@ def set_random_states(states: Mapping[str, torch.Tensor]) -> None:
             module.set_rng_state(states[name])
 
 
-# -- streams and memory ----------------------------------------------------------------------------------------------
-
-
-def stream(device: Device) -> torch.Stream | None:
-    """A new stream of the device; None on a CPU, where copies run in program order."""
-    return None if on_host(device) else torch.Stream(device)
+# -- memory ----------------------------------------------------------------------------------------------------------
 
 
 class HostStream:

@@ -32,7 +32,6 @@ from suite.engine.fit import OnBatch, fit
 from suite.engine.flush import StepRunner
 from suite.engine.guards import asynchronous
 from suite.engine.memory_tracker import MemoryTracker
-from suite.engine.prefetch import Prefetched
 from suite.engine.pruning.step import prune
 from suite.engine.replay.thread_ranks import ThreadRanks, closed_engine
 from suite.engine.stream import Batch, BatchStream
@@ -134,20 +133,19 @@ class Engine:
         """Train on one batch. Returns its mean loss, on every rank."""
         if self.streams:
             raise asynchronous.never_drains("train_batch", self.state.settings.config.update_interval)
-        (loss,) = self._steps([batch], single=True)
+        (loss,) = self._steps([batch])
         return loss
 
-    def _steps(self, batches: Iterable[Batch], *, single: bool = False) -> Iterator[float]:
+    def _steps(self, batches: Iterable[Batch]) -> Iterator[float]:
         """The losses of `train`."""
         state, guard = self.state, self.state.comm.guard
-        batches = batches if single else self.prefetched(batches)
         if state.settings.streams:
             stream = BatchStream(batches, state.slicer, state.microbatches, guard.read)
             guard.begin("training", counts=stream.counts)
             guard.reduce(0.0)  # the first losses come late
             if stream.microbatches:
                 asynchronous.check_stream(stream.microbatches, self.grid.inter, drained=state.drained)
-                yield from StepRunner(state, stream.begin()).run()
+                yield from StepRunner(state, stream).run()
             return
         for batch in batches:
             if self.closed:
@@ -189,7 +187,7 @@ class Engine:
             raise closed_engine("an evaluation")
         if self.ranks is not None:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
-        return run_evaluation(self.state, self.prefetched(batches))
+        return run_evaluation(self.state, batches)
 
     @on_every_rank
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
@@ -292,10 +290,6 @@ class Engine:
         self.state.copies.return_weights(self.state.model_states)
         self.state.comm.guard.close()
         self.state.comm.transport.close()
-
-    def prefetched(self, batches: Iterable[Batch]) -> Iterable[Batch]:
-        """The user's batches; with `prefetch` they are read one ahead."""
-        return Prefetched(batches, self.state.comm.world.device) if self.state.settings.config.prefetch else batches
 
     def _stream_of(self, batch: Batch) -> BatchStream:
         return BatchStream([batch], self.state.slicer, self.state.microbatches)

@@ -94,7 +94,6 @@ class EngineConfig:
             (engine.rank_consistency).
         shard: Whether each replica (`engine.place.replica` of `grid.data`) reads its own part of every batch, as a
             DistributedSampler gives it. All parts have the same size.
-        prefetch: Whether the next batch is read, and copied to the device, while one is trained on.
         device: Device of this rank; by default that of the model's weights. "cuda" is the device of the rank's number.
         world: Ranks of the run, on their devices; by default the launcher's.
     """
@@ -128,7 +127,6 @@ class EngineConfig:
     check_loss: int = 1
     compare_batches: bool = True
     shard: bool = False
-    prefetch: bool = False
     device: torch.device | str | None = None
     world: World | None = None
 
@@ -361,7 +359,7 @@ _RULES = {
         "a whole number of batches between two checks, or 0 for none",
         "1",
     ),
-    **{name: _object(bool, "True") for name in ("fused", "compare_batches", "shard", "prefetch")},
+    **{name: _object(bool, "True") for name in ("fused", "compare_batches", "shard")},
 }
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map_only
 
 from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.op import Place
 from suite.core.protocols import Value
 from suite.core.values import format_value
-from suite.engine.prefetch import map_tensors
 from suite.engine.torch_api.structure import Targets
 
 Batch = Sequence[torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]]
@@ -185,7 +185,6 @@ class BatchStream:
     Attributes:
         first: Number of the first microbatch in the whole training.
         on_read: Called with the position and the content of each batch when it is read.
-        head: Batches that ranks compare before the interval begins: the first of a loader, all otherwise.
         counts: Microbatches of each batch.
         ends: One past the last microbatch of each batch, counted from the beginning of the interval.
         open_batches: Inputs and targets of the batches with microbatches to come, by position.
@@ -200,27 +199,22 @@ class BatchStream:
         on_read: Callable[[int, Batch], None] | None = None,
     ) -> None:
         self.slicer, self.first, self.on_read = slicer, first, on_read
-        self.head: Sequence[Batch]
+        head: Sequence[Batch]
         if isinstance(batches, list | tuple):
-            self.head, tail, repeats = batches, iter(()), 1
+            head, tail, repeats = batches, iter(()), 1
         else:
             length = _length(batches)
             # copies, as a loader may use its tensors again while their microbatches are in flight
-            tail = (map_tensors(batch, torch.clone) for batch in batches)
-            self.head, repeats = list(islice(tail, 1 if length else None)), length or 1
-            if length and not self.head:
+            tail = (tree_map_only(torch.Tensor, torch.clone, batch) for batch in batches)
+            head, repeats = list(islice(tail, 1 if length else None)), length or 1
+            if length and not head:
                 raise _too_few(0, length)
-        self.iterator: Iterator[Any] = chain(self.head, tail)
-        self.counts = [slicer.count(slicer.split(batch)[0]) for batch in self.head] * repeats
+        self.counts = [slicer.count(slicer.split(batch)[0]) for batch in head] * repeats
+        self.iterator: Iterator[Any] = chain(head, tail)
         self.ends = list(accumulate(self.counts))
         self.open_batches: dict[int, tuple[Value, Targets]] = {}
         self.remaining = list(self.counts)
         self.read = 0
-
-    def begin(self) -> BatchStream:
-        """This stream. It frees batches from now on."""
-        self.head = ()
-        return self
 
     @property
     def microbatches(self) -> int:

@@ -82,7 +82,6 @@ WAYS: CHECKED = {
         for inter, data in ((2, 1), (1, 2), (2, 2))
     },
     "replay 2x2": lambda device, folder: losses(device, Replay, grid=Grid(inter=2, data=2)),
-    "prefetch": lambda device, folder: losses(device, prefetch=True),
     "checkpoints": lambda device, folder: losses(device, activation_checkpointing=1),
     "graph": lambda device, folder: graph_losses(device),
     "decode": lambda device, folder: decoded(device),

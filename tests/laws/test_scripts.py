@@ -70,7 +70,7 @@ def test_random_scripts_are_the_plain_scripts_or_are_refused() -> None:
     check(range(first, first + PROGRAMS))
 
 
-@pytest.mark.parametrize("options", [{"prefetch": True}, {"update_interval": 1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"update_interval": 1}], ids=str)
 def test_a_loader_may_use_its_tensors_again(options: dict[str, Any]) -> None:
     batches = rows(size=2)
 

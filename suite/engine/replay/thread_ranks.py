@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, RankError, Unsupported
@@ -24,7 +25,6 @@ from suite.engine.engine_config import EngineConfig
 from suite.engine.guards.asynchronous import within_stream
 from suite.engine.guards.user_state import Follower
 from suite.engine.layers import Layer, copied, copy_shared
-from suite.engine.prefetch import map_tensors
 from suite.engine.process_setup import device_of
 from suite.engine.stream import Batch
 from suite.engine.ties import as_pairs, find_ties
@@ -55,7 +55,7 @@ def batch_readers(batches: Iterable[Batch], ranks: int) -> Sequence[Iterable[Bat
     if isinstance(batches, Sequence):
         return [batches] * ranks
     # copies, as ranks read them at different times and a loader may use its tensors again
-    copies = (map_tensors(batch, torch.clone) for batch in batches)
+    copies = (tree_map_only(torch.Tensor, torch.clone, batch) for batch in batches)
     return [BatchReader(batches, items) for items in tee(copies, ranks)]
 
 
@@ -170,7 +170,7 @@ class ThreadRanks:
         A stream that is not read to its end is interrupted, and the engine trains no more."""
         self._check_idle("train()")
         if not self.state.settings.streams:
-            for batch in self.engines[0].prefetched(batches):
+            for batch in batches:
                 yield self.call("train()", lambda engine: engine.train_batch(batch))[0]  # noqa: B023
                 if self.closed:
                     raise closed_engine("train()")

@@ -1,18 +1,16 @@
-"""Hooks, early end and progress bar of `fit`; parts of batches per replica; prefetched batches."""
+"""Hooks, early end and progress bar of `fit`; parts of batches per replica."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from torch.nn.functional import mse_loss
 
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.engine.prefetch import Prefetched
 from suite.schedule import OneFOneB
 from tests.support.refusals import refused
 from tests.support.small_engines import linears, normal_batches
@@ -90,27 +88,3 @@ def test_wrong_parts_are_refused() -> None:
     on_parts(use_shorter)
     with refused(InvalidRequest, subject="a part of 3 samples"):
         engine_of(shard=True).train_batch((DATA[0][0][:3], DATA[0][1][:3]))
-
-
-# -- prefetched batches ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_prefetched_batches_train_alike(grid: Grid) -> None:
-    engine = engine_of(grid=grid, prefetch=True)
-    assert list(engine.train(iter(DATA))) == pytest.approx(list(engine_of().train(DATA)), rel=1e-12)
-    assert engine.evaluate(DATA) > 0
-
-
-def test_one_batch_is_read_ahead() -> None:
-    read = []
-
-    def each() -> Iterator[int]:
-        for number in range(4):
-            read.append(number)
-            yield number
-
-    iterator = iter(Prefetched(each(), torch.device("cpu")))
-    assert (next(iterator), read) == (0, [0, 1])
-    assert (list(iterator), read) == ([1, 2, 3], [0, 1, 2, 3])
-    assert len(Prefetched([1, 2], torch.device("cpu"))) == 2
