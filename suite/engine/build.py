@@ -112,7 +112,7 @@ def build_train_state(config: EngineConfig) -> TrainState:
         ties=ties,
         copies=copies,
         trained_weights=trained_weights,
-        user=UserState([*own, *originals], [*foreign, *originals], modules.values(), parts.traced, shared),
+        user=UserState([*own, *originals], modules.values(), parts.traced, shared),
         versions=WeightVersions(policy, place.stages),
         loss_scaler=loss_scaler,
         loss_check=LossCheck(loss, parts.output, place.replicas) if place.stages - 1 in place.held_stages else None,

@@ -7,7 +7,6 @@ of those batches, and yields the losses when the reduction is complete.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -42,13 +41,11 @@ class _LossReduction(NamedTuple):
 
     Attributes:
         numbers: Loss sums of the batches, up to LOSS_BATCHES, followed by the codes of all ranks.
-        compared: Whether contents of batches are compared.
     """
 
     handle: Handle
     numbers: torch.Tensor
     batches: range
-    compared: bool
 
 
 class StepRunner:
@@ -63,9 +60,8 @@ class StepRunner:
         ends: Ends of batches of a stream that are not read yet.
         trace: Spans whose times are not read yet.
         pieces: Pieces of compression and expansion that are not read yet, with the end of the span that holds them.
-        reductions: Reductions of losses that are under way.
+        reduction: Reduction of losses that is under way.
         batches_sent: Batches whose losses are reduced, or under way.
-        fault: Difference between the batches of the ranks.
     """
 
     def __init__(self, state: TrainState, stream: BatchStream, *, apply_update: bool = True) -> None:
@@ -80,9 +76,8 @@ class StepRunner:
         self.completed = 0
         self.ends: list[float] = []
         self.trace, self.pieces = Trace(), list[tuple[float, list[tuple[str, float, float]]]]()
-        self.reductions: deque[_LossReduction] = deque()
+        self.reduction: _LossReduction | None = None
         self.batches_sent = 0
-        self.fault: InvalidRequest | None = None
 
     def run(self) -> Iterator[float]:
         """Run every op. Yields the losses of batches as they become known."""
@@ -112,7 +107,8 @@ class StepRunner:
                 yield from self._after_streamed_op(op)
         if streams:
             self._finish()
-            yield from self._send_losses(len(self.stream.ends), wait=True)
+            yield from self._send_losses(len(self.stream.ends))
+            yield from self._receive_losses(wait=True)
             self._read_times()
             self.stream.finish()
             return
@@ -296,54 +292,47 @@ class StepRunner:
         due = self.batches_sent + (1 if self.state.settings.alone else LOSS_BATCHES)
         complete = due < len(ends) and self.completed >= held * ends[due - 1]  # `run` sends the last batches itself
         if complete and op.kind in COMPLETES_MICROBATCH:
-            yield from self._send_losses(due, wait=False)
-        elif self.reductions:
+            yield from self._send_losses(due)
+        elif self.reduction is not None:
             yield from self._receive_losses(wait=False)
 
-    def _send_losses(self, stop: int, *, wait: bool) -> Iterator[float]:
-        """Start the reduction of the losses of the batches before number `stop`.
-
-        Raises InvalidRequest for batches that differ. Every rank has then sent the numbers that the others need to
-        raise at the same place."""
-        if any(reduction.compared for reduction in self.reductions):
-            yield from self._receive_losses(wait=True)
-        self._raise_fault()
-        if stop > self.batches_sent:
-            batches = range(self.batches_sent, stop)
-            self.batches_sent = stop
-            sums = torch.stack([_float64_sum(self.batch_losses.pop(batch, ())) for batch in batches])
-            if self.state.settings.alone:
-                losses = (sums / self.loss_scale).tolist()
-                self._read_times()
-                yield from losses
-            else:
-                slots, compared = self.state.comm.guard.stream_slots(batches)
-                rest = torch.tensor([0.0] * (LOSS_BATCHES - len(batches)) + slots, dtype=sums.dtype, device=sums.device)
-                numbers = torch.cat([sums, rest]).to(self.state.comm.world.device)
-                assert self.state.comm.guard.group is not None
-                handle = self.state.comm.guard.group.all_reduce(numbers)
-                self.reductions.append(_LossReduction(handle, numbers, batches, compared))
-        yield from self._receive_losses(wait=wait)
-        if wait:
-            self._raise_fault()
+    def _send_losses(self, stop: int) -> Iterator[float]:
+        """Start the reduction of the losses of the batches before number `stop`, after that of earlier batches."""
+        yield from self._receive_losses(wait=True)
+        if stop == self.batches_sent:
+            return
+        batches = range(self.batches_sent, stop)
+        self.batches_sent, guard = stop, self.state.comm.guard
+        sums = torch.stack([_float64_sum(self.batch_losses.pop(batch, ())) for batch in batches])
+        if guard.group is None:
+            losses = (sums / self.loss_scale).tolist()
+            self._read_times()
+            yield from losses
+            return
+        rest = [0.0] * (LOSS_BATCHES - len(batches)) + guard.stream_slots(batches)
+        numbers = torch.cat([sums, torch.tensor(rest, dtype=sums.dtype, device=sums.device)])
+        numbers = numbers.to(self.state.comm.world.device)
+        self.reduction = _LossReduction(guard.group.all_reduce(numbers), numbers, batches)
 
     def _receive_losses(self, *, wait: bool) -> Iterator[float]:
-        """Yield the losses of complete reductions; with `wait`, of all."""
-        while self.reductions and (wait or self.reductions[0].handle.done()):
-            handle, numbers, batches, _ = self.reductions.popleft()
-            complete(handle, self.state.comm.transport)
-            if self.fault is None:
-                clause = f"one of the batches {batches.start + 1} to {batches.stop}"
-                self.fault = self.state.comm.guard.fault(numbers[LOSS_BATCHES:].tolist(), clause)
-            if self.fault is None:
-                losses = (numbers[: len(batches)] / self.loss_scale).tolist()
-                self._read_times()
-                yield from losses
+        """Yield the losses of the reduction, if it is complete or with `wait`.
 
-    def _raise_fault(self) -> None:
-        if self.fault is not None:
-            self.state.comm.guard.end()  # the other ranks have all they need to raise too
-            raise self.fault
+        Raises InvalidRequest for batches that differ, with `wait`: every rank has then sent the numbers that the others
+        need to raise at the same place."""
+        if self.reduction is None or not (wait or self.reduction.handle.done()):
+            return
+        handle, numbers, batches = self.reduction
+        complete(handle, self.state.comm.transport)
+        clause = f"one of the batches {batches.start + 1} to {batches.stop}"
+        fault = self.state.comm.guard.fault(numbers[LOSS_BATCHES:].tolist(), clause)
+        if fault is None:
+            self.reduction = None
+            losses = (numbers[: len(batches)] / self.loss_scale).tolist()
+            self._read_times()
+            yield from losses
+        elif wait:
+            self.state.comm.guard.end()
+            raise fault
 
 
 def observe_loss(state: TrainState, batch: int, microbatches: int, *, evaluates: bool = False) -> None:

@@ -46,5 +46,4 @@ def test_leaving_rank_ends_all_ranks(how: str, launcher: str, transport: str) ->
         early = f"rank {counts.index(fewest)} has ended after {fewest} batches; this rank is at batch {fewest + 1}"
         assert early in output
     if how in DIFFERENT:
-        in_a_wait = "other sizes or types" if how.startswith("sizes") else "is at an evaluation"
-        assert in_a_wait in output or "rank 0 trains, rank 1 evaluates" in output
+        assert ("other sizes or types" if how.startswith("sizes") else "is at an evaluation") in output

@@ -27,15 +27,15 @@ from suite.core.protocols import Transport, World
 EVERY = 64  # the content of one batch in so many is compared
 SAMPLE = 1024  # elements per tensor that are compared; of the first batch all are
 _BITS = 24  # of each hash: a double holds the number of a call and two hashes exactly
-_CALLS = {  # verb of each call, and the clause for a rank within it
-    "training": ("trains", "a stream"),
-    "evaluation": ("evaluates", "an evaluation"),
-    "gradients": ("computes gradients", "the gradients of a batch"),
-    "saving": ("saves", "saving a checkpoint"),
-    "loading": ("loads", "loading a checkpoint"),
-    "pruning": ("prunes", "a pruning"),
-    "prediction": ("predicts", "a prediction"),
-    "weights": ("collects or loads weights", "collecting or loading weights"),
+_CALLS = {  # clause for a rank within each call
+    "training": "training",
+    "evaluation": "an evaluation",
+    "gradients": "the gradients of a batch",
+    "saving": "saving a checkpoint",
+    "loading": "loading a checkpoint",
+    "pruning": "a pruning",
+    "prediction": "a prediction",
+    "weights": "collecting or loading weights",
 }
 _MAX_LISTED_RANKS = 8
 _SAME_BATCHES = "every rank of the grid receives the same batches"
@@ -76,11 +76,12 @@ class RankConsistencyCheck:
         if self.off:
             return
         self.code = (list(_CALLS).index(call) + 1) << 2 * _BITS
-        clause = _CALLS[call][1]
+        clause = _CALLS[call]
         if batch is not None:
             self.code += self.code_of(call, batch)
             clause = f"batch {self.batches[call]}" if call == "training" else clause
-        elif counts:
+        elif call == "training":
+            clause = "a stream"
             self.code += _hash(repr(counts).encode()) << _BITS
         number, batches = self.calls.call.number + 1, self.batches["training"]
         self.calls.call, self.calls.in_call = Call(number, clause, batches, self.code >> _BITS), True
@@ -119,12 +120,12 @@ class RankConsistencyCheck:
         if not self.off:
             self.streamed[position] = self.code_of("training", batch)
 
-    def stream_slots(self, positions: Iterable[int]) -> tuple[list[float], bool]:
-        """What this rank adds to the reduction of the losses of several batches, and whether contents are compared."""
+    def stream_slots(self, positions: Iterable[int]) -> list[float]:
+        """What this rank adds to the reduction of the losses of several batches."""
         codes = [self.streamed.pop(position, 0) for position in positions]
         sizes, contents = ([divmod(code, 1 << _BITS)[part] for code in codes] for part in (0, 1))
         hashes = (_hash(repr(sizes).encode()) << _BITS) + (_hash(repr(contents).encode()) if any(contents) else 0)
-        return [] if self.off else self._slots(self.code >> 2 * _BITS << 2 * _BITS | hashes), any(contents)
+        return [] if self.off else self._slots(self.code >> 2 * _BITS << 2 * _BITS | hashes)
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
@@ -154,10 +155,13 @@ class RankConsistencyCheck:
         parts = [(code >> 2 * _BITS, code >> _BITS, code % (1 << _BITS)) for code in map(int, codes)]
         calls = dict.fromkeys(call for call, _, _ in parts)
         if len(calls) > 1:
-            verbs = ["makes no call", *(verb for verb, _ in _CALLS.values())]
+            clauses = ["no call", *_CALLS.values()]
             ranks_by_call = {call: [rank for rank, part in enumerate(parts) if part[0] == call] for call in calls}
             return InvalidRequest(
-                ", ".join(_rank_names(ranks, verbs[call]) for call, ranks in ranks_by_call.items()),
+                ", ".join(
+                    f"{_rank_names(ranks)} {'are' if len(ranks) > 1 else 'is'} at {clauses[call]}"
+                    for call, ranks in ranks_by_call.items()
+                ),
                 rule="every rank makes the same calls on its engine",
                 legal="the call on every rank, without `if engine.rank == 0`",
             )
@@ -259,10 +263,6 @@ def _difference(values: Sequence[int], ranks: Sequence[int]) -> str:
     return f"{_rank_names(others)} than on rank {ranks[values.index(most_common)]}" if others else ""
 
 
-def _rank_names(ranks: Sequence[int], verb: str = "") -> str:
-    """Ranks and a verb in the third person singular, which loses its "s" for several ranks."""
+def _rank_names(ranks: Sequence[int]) -> str:
     more = f" and {len(ranks) - _MAX_LISTED_RANKS} more" if len(ranks) > _MAX_LISTED_RANKS else ""
-    names = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MAX_LISTED_RANKS]))}{more}"
-    first, _, rest = verb.partition(" ")
-    first = first.removesuffix("s") if len(ranks) > 1 else first
-    return f"{names} {first} {rest}".strip()
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_MAX_LISTED_RANKS]))}{more}"

@@ -78,7 +78,6 @@ class UserState:
 
     Args:
         own: Weights of this rank's layers by name: the user's own, and those that passes compute with.
-        foreign: The user's weights that this rank does not train, by name.
         layers: Layers of this rank.
         traced: Modules whose forwards were traced, by name.
         shared: Buffers of this rank's layers that other stages hold too, by name.
@@ -87,18 +86,16 @@ class UserState:
     def __init__(
         self,
         own: Sequence[tuple[str, nn.Parameter]],
-        foreign: Sequence[tuple[str, nn.Parameter]],
         layers: Iterable[nn.Module],
         traced: Mapping[str, nn.Module],
         shared: Sequence[tuple[str, torch.Tensor]] = (),
     ) -> None:
-        self.own, self.foreign, self.traced, self.shared = own, foreign, traced, shared
+        self.own, self.traced, self.shared = own, traced, shared
         self.modules = [module for layer in layers for module in modules_of(layer)]
         self.trained = [weight.requires_grad for _, weight in own]
         self.attributes = {name: _values(module) for name, module in traced.items()}
         self.results = {(id(m), name) for m in self.modules for name, value in vars(m).items() if is_result(value)}
         self.versions: list[int] = []
-        self.without_gradient: list[tuple[str, nn.Parameter]] = []
 
     def begin(self) -> None:
         """Compare the modules with those that the engine was made of, before a batch."""
@@ -121,13 +118,11 @@ class UserState:
                         legal=f"a buffer {path} (register_buffer), or the attribute in the forward of a block",
                     )
         self.versions = [tensor._version for _, tensor in (*self.own, *self.shared)]
-        self.without_gradient = [(name, weight) for name, weight in self.foreign if weight.grad is None]
 
     def check_update(self) -> None:
         """Compare the modules with those before the passes of a batch.
 
-        Raises InvalidRequest for a weight, or a buffer of several stages, that a forward has written, and for a
-        gradient of a weight that this rank does not train."""
+        Raises InvalidRequest for a weight, or a buffer of several stages, that a forward has written."""
         for (name, tensor), version in zip((*self.own, *self.shared), self.versions, strict=True):
             if tensor._version != version:
                 kind = "weight" if isinstance(tensor, nn.Parameter) else "buffer of several stages"
@@ -136,10 +131,6 @@ class UserState:
                     rule="each replica, another stage, and a copy in half precision would have another value",
                     legal="a grid of one rank in full precision, such as Grid(); nn.Embedding without max_norm",
                 )
-        for name, weight in self.without_gradient:
-            if weight.grad is not None:
-                weight.grad = None
-                raise other_stage(name)
 
     def check_results(self) -> None:
         """Raises InvalidRequest for a result of a pass that a module keeps: a loss on another stage cannot read it."""

@@ -209,12 +209,9 @@ def test_different_calls_raise_on_every_rank(grid: Grid, call: str, tmp_path: Pa
         for number in range(1, 7):
             engine.train_batch(batch(number))
 
-    verbs = {"gradients": "computes gradients", "save": "saves", "load": "loads", "prune": "prunes"}
     clauses = {"gradients": "the gradients", "save": "saving", "load": "loading", "prune": "a pruning"}
     messages = sentences(grid, use)
-    in_a_reduction = f"rank 0 {verbs.get(call, 'evaluates')}, rank"
-    in_a_wait = f"rank 0 is at {clauses.get(call, 'an evaluation')}"
-    assert in_a_reduction in messages or in_a_wait in messages, messages
+    assert f"rank 0 is at {clauses.get(call, 'an evaluation')}" in messages, messages
 
 
 # -- ranks that make no more calls -----------------------------------------------------------------------------------
