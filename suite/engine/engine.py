@@ -14,6 +14,7 @@ own random state (engine.random_state)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -44,20 +45,29 @@ _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
 
 
-def on_every_rank(
-    method: Callable[Concatenate[Engine, _Arguments], _Result],
-) -> Callable[Concatenate[Engine, _Arguments], _Result]:
-    """A method that, where ranks are threads, runs on every rank and returns the result of rank 0."""
+class on_every_rank:
+    """Decorator of a method that, where ranks are threads, runs on every rank and returns the result of rank 0.
 
-    @wraps(method)
-    def call(engine: Engine, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
-        if engine.closed:
-            raise closed_engine(f"{method.__name__}()")
-        if engine.ranks is None:
-            return method(engine, *args, **named)
-        return engine.ranks.call(f"{method.__name__}()", lambda rank: method(rank, *args, **named))[0]
+    Args:
+        compared: The call as guards.rank_consistency compares it; None for a method that begins its own.
+    """
 
-    return call
+    def __init__(self, compared: str | None = None) -> None:
+        self.compared = compared
+
+    def __call__(
+        self, method: Callable[Concatenate[Engine, _Arguments], _Result]
+    ) -> Callable[Concatenate[Engine, _Arguments], _Result]:
+        @wraps(method)
+        def call(engine: Engine, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+            if engine.closed:
+                raise closed_engine(f"{method.__name__}()")
+            if engine.ranks is not None:
+                return engine.ranks.call(f"{method.__name__}()", lambda rank: call(rank, *args, **named))[0]
+            with engine.state.comm.guard.call(self.compared) if self.compared else nullcontext():
+                return method(engine, *args, **named)
+
+        return call
 
 
 class Engine:
@@ -128,7 +138,7 @@ class Engine:
             self.train(batches), on_batch, bar=progress and self.rank == 0, batches=batches, streams=self.streams
         )
 
-    @on_every_rank
+    @on_every_rank()
     def train_batch(self, batch: Batch) -> float:
         """Train on one batch. Returns its mean loss, on every rank."""
         if self.streams:
@@ -189,13 +199,12 @@ class Engine:
             return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
         return run_evaluation(self.state, batches)
 
-    @on_every_rank
+    @on_every_rank("pruning")
     def prune(self, indices: Mapping[Key, torch.Tensor]) -> None:
         """Train only the entries `indices` of weights from now on: see engine.pruning.step.prune."""
-        with self.state.comm.guard.call("pruning"):
-            prune(self.state, indices)
+        prune(self.state, indices)
 
-    @on_every_rank
+    @on_every_rank()
     def memory(self, batch: Batch) -> tuple[float, dict[str, int]]:
         """Train on `batch` and count allocations; a pipeline that streams trains on copies of it until it is full.
 
@@ -217,58 +226,50 @@ class Engine:
             state.loss_check, state.memory_tracker = check, None
         return loss, {**allocated, tracker.peak_phase: tracker.peak}
 
-    @on_every_rank
+    @on_every_rank()
     def predict(self, inputs: Any) -> Any:
         """Output of the model in evaluation mode for any number of samples, on every rank (engine.evaluate)."""
         return predict(self.state, inputs)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers of the whole model on rank 0, by the names of plain PyTorch; empty on other ranks."""
-        with self.state.comm.guard.call("weights"):
-            return state_dicts.state_dict(self.state)
+        return state_dicts.state_dict(self.state)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Continue from the weights and buffers of a plain model. Moments and counters stay."""
-        with self.state.comm.guard.call("weights"):
-            state_dicts.load_state_dict(self.state, weights)
+        state_dicts.load_state_dict(self.state, weights)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def optimizer_state_dict(self) -> OptimizerStateDict:
         """The state dict that the optimizer of a plain script has, on rank 0 (engine.torch_api.optimizer_states)."""
-        with self.state.comm.guard.call("weights"):
-            return optimizer_states.optimizer_state_dict(self.state)
+        return optimizer_states.optimizer_state_dict(self.state)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def load_optimizer_state_dict(self, saved: OptimizerStateDict) -> None:
         """Continue from the state dict of the optimizer of a plain script."""
-        with self.state.comm.guard.call("weights"):
-            optimizer_states.load_optimizer_state_dict(self.state, saved)
+        optimizer_states.load_optimizer_state_dict(self.state, saved)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def save_model(self, folder: str | Path, *, sharded: bool = False) -> Path:
         """Write the weights of the whole model in the safetensors format: see engine.checkpoint.model_files."""
-        with self.state.comm.guard.call("weights"):
-            return model_files.save_model(self.state, Path(folder), sharded=sharded)
+        return model_files.save_model(self.state, Path(folder), sharded=sharded)
 
-    @on_every_rank
+    @on_every_rank("weights")
     def load_model(self, path: str | Path) -> None:
         """Load weights that save_model, torch.save or Hugging Face has written: see engine.checkpoint.model_files."""
-        with self.state.comm.guard.call("weights"):
-            model_files.load_model(self.state, Path(path))
+        model_files.load_model(self.state, Path(path))
 
-    @on_every_rank
+    @on_every_rank("saving")
     def save(self, folder: str | Path, *, keep: int | None = None, extra: Mapping[str, Json] | None = None) -> Path:
         """Write the checkpoint `folder`/step-000042 (42 updates): see engine.checkpoint.save."""
-        with self.state.comm.guard.call("saving"):
-            return save.save(self.state, files.folder_of(folder), keep=keep, extra=extra)
+        return save.save(self.state, files.folder_of(folder), keep=keep, extra=extra)
 
-    @on_every_rank
+    @on_every_rank("loading")
     def load(self, path: str | Path) -> restore.Loaded:
         """Resume from a checkpoint, or from the newest complete one of a folder: see engine.checkpoint.restore."""
-        with self.state.comm.guard.call("loading"):
-            return restore.load(self.state, files.folder_of(path))
+        return restore.load(self.state, files.folder_of(path))
 
     def __enter__(self) -> Self:
         return self

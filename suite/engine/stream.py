@@ -10,9 +10,10 @@ reads its own part of a batch, and the microbatch is chunk `index` of the part.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -45,20 +46,8 @@ def _to_value(name: str, tensors: Any) -> Value:
     value = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors) if is_list else None
     if value is None or not all(isinstance(each, torch.Tensor) and each.dim() and not each.is_meta for each in value):
         legal = f"torch.from_numpy({name})" if isinstance(tensors, np.ndarray) else _LEGAL
-        raise InvalidRequest(f"{name} of a batch: {_described(tensors)}", rule=_RULE, legal=legal)
+        raise InvalidRequest(f"{name} of a batch: {format_value(tensors)}", rule=_RULE, legal=legal)
     return value
-
-
-def _described(value: Any) -> str:
-    """A value without its numbers."""
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of shape {tuple(value.shape)} on {value.device}"
-    if isinstance(value, np.ndarray):
-        return f"a numpy array of shape {value.shape}"
-    if isinstance(value, tuple | list | Mapping):
-        kinds = sorted({type(part).__name__ for part in (value.values() if isinstance(value, Mapping) else value)})
-        return f"a {type(value).__name__} of {len(value)} entries ({', '.join(kinds)})"
-    return format_value(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +83,7 @@ class BatchSlicer:
         Raises InvalidRequest unless all are tensors with equally many samples, and the inputs have their names."""
         if isinstance(batch, torch.Tensor) or not isinstance(batch, Sequence) or len(batch) != 2:
             rule = "a batch is a pair; train and evaluate take a list of batches, train_batch takes one"
-            raise InvalidRequest(f"a batch that is {_described(batch)}", rule=rule, legal=_LEGAL)
+            raise InvalidRequest(f"a batch that is {format_value(batch)}", rule=rule, legal=_LEGAL)
         inputs, targets = self._in_order(_named_values("inputs", batch[0])), _named_values("targets", batch[1])
         target_values = tuple(targets.values()) if isinstance(targets, dict) else targets
         samples = sorted({tensor.shape[0] for tensor in (*inputs, *target_values)})
@@ -203,7 +192,7 @@ class BatchStream:
         if isinstance(batches, list | tuple):
             head, tail, repeats = batches, iter(()), 1
         else:
-            length = _length(batches)
+            length = length_hint(batches)  # 0 for a generator, and for a loader of a data set without a length
             # copies, as a loader may use its tensors again while their microbatches are in flight
             tail = (tree_map_only(torch.Tensor, torch.clone, batch) for batch in batches)
             head, repeats = list(islice(tail, 1 if length else None)), length or 1
@@ -275,15 +264,5 @@ class BatchStream:
             self.on_read(position, batch)
 
 
-def _length(batches: Iterable[Batch]) -> int | None:
-    """The length; None without one. A loader of a data set without a length raises TypeError."""
-    if not isinstance(batches, Sized):
-        return None
-    try:
-        return len(batches)
-    except TypeError:
-        return None
-
-
-def _too_few(batches: int, length: int | None) -> InvalidRequest:
+def _too_few(batches: int, length: int) -> InvalidRequest:
     return InvalidRequest(f"{batches} batches of a loader of length {length}", rule=_LENGTH_RULE)

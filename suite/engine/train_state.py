@@ -74,11 +74,6 @@ class RunSettings:
         """Whether batches stream through a pipeline that drains only after the last of them."""
         return self.config.update_interval is not None
 
-    @property
-    def layer_count(self) -> int:
-        """Number of layers of the whole model."""
-        return self.split[-1].stop
-
     @cached_property
     def layers(self) -> tuple[int, ...]:
         """Layers of this rank, by their numbers in the whole model."""

@@ -28,7 +28,7 @@ def fingerprint_of(state: TrainState) -> Mapping[str, Json]:
     settings, rule = state.settings, state.update.rule
     streams = settings.streams
     values = {
-        "layers": settings.layer_count,
+        "layers": len(settings.parts.layers),
         "tied": [pair for ends in settings.ties for pair in as_pairs(ends)],
         "seed": settings.config.seed,
         "microbatch": settings.config.microbatch,

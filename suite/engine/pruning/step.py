@@ -142,7 +142,7 @@ def validate_mask(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> Kep
 
 def _kept_by_id(state: TrainState, indices: Mapping[Key, torch.Tensor]) -> KeptById:
     """Kept indices by the ids of this stage's weights. Raises InvalidRequest for a mask of another model."""
-    layers, numbers = dict(state.numbered_layers()), range(state.settings.layer_count)
+    layers, numbers = dict(state.numbered_layers()), range(len(state.settings.parts.layers))
     keys = list(indices) if isinstance(indices, Mapping) else [indices]
     if wrong := [k for k in keys if not (isinstance(k, tuple) and len(k) == 2 and k[0] in numbers)]:
         rule = f"a mask maps (layer number below {len(numbers)}, name of its weight) to indices"

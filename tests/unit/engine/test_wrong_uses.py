@@ -169,7 +169,7 @@ USES = {
     # -- batches
     "a large microbatch": Use(on_train(batch(), microbatch=16), "a batch of 16 samples"),
     "an odd batch": Use(on_train(batch(6)), "a batch of 4 samples"),
-    "lists of numbers": Use(on_train((INPUTS.tolist(), TARGETS.tolist())), "a list of 8 entries"),
+    "lists of numbers": Use(on_train((INPUTS.tolist(), TARGETS.tolist())), "a tensor with values"),
     "inputs on meta": Use(on_train((INPUTS.to("meta"), TARGETS)), "a tensor with values"),
     "one pair in train": Use(on_call(lambda ours: list(ours.train(batch()))), "train and evaluate take a list"),
     "a data set in fit": Use(on_call(lambda ours: ours.fit(TensorDataset(*batch()))), "samples in its first dimension"),
