@@ -28,7 +28,6 @@ from suite.core.protocols import World
 from suite.engine.makers import configured, loss_of
 from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.lr_schedule import Rate, as_rate
-from suite.engine.process_setup import check_half
 from suite.engine.random_state import drawing, initial
 from suite.engine.torch_api.torch_optimizer import RULES, SuiteRule, torch_form
 from suite.memory.checkpointing import checkpoint_interval
@@ -91,12 +90,6 @@ def gpt(config: RunConfig) -> Transformer:
         what = f"{config.system.name} with model={config.model.name} and grid.tensor={config.grid.tensor}"
         raise Unsupported(what, rule="tensor parallelism splits the blocks of a GPT", legal="model=gpt_tiny")
     return shape
-
-
-def check_device(config: RunConfig, device: torch.device) -> None:
-    """Raise Unsupported for a half precision without kernels on the device, as the suite's engine does."""
-    if config.precision.half:
-        check_half(config.precision.half, device)
 
 
 class PeerPlan:

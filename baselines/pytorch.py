@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from baselines.common import PeerPlan, check_device, join, refuse_pairs, stage_of, train_options
+from baselines.common import PeerPlan, join, refuse_pairs, stage_of, train_options
 from baselines.stepping import Stepper
 from suite.config.protocols import System
 from suite.config.run import RunConfig
@@ -31,7 +31,6 @@ class PyTorch(System):
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
-        check_device(config, world.device)
         plan = PeerPlan(config)
         layers = {number: plan.layer(number) for number in range(len(plan.makers))}
         join(layers, plan.ties)

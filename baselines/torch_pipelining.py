@@ -31,7 +31,6 @@ from torch import nn
 from baselines.common import (
     DefaultGroup,
     PeerPlan,
-    check_device,
     join,
     refuse,
     stage_of,
@@ -73,7 +72,6 @@ class TorchPipelining(System):
 
         from baselines.torch_stage import EvaluatedStage
 
-        check_device(config, world.device)
         self.world, self.plan = world, PeerPlan(config)
         plan, grid = self.plan, self.plan.grid
         settings = own_settings(TorchPipelineSettings, config)

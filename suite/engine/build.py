@@ -28,7 +28,7 @@ from suite.engine.losses import LossCheck, as_counted
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import SGD, Adam, RMSprop, state_names
 from suite.engine.optim.update import Update
-from suite.engine.process_setup import check_half, device_of
+from suite.engine.process_setup import device_of
 from suite.engine.pruning.step import prune_if_due
 from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage
@@ -198,15 +198,10 @@ def _fused_step(config: EngineConfig, rule: UpdateRule, policy: WeightPolicy, wo
     if not config.fused:
         return None
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # Triton then runs its kernels on the host
-    reasons = {
-        "half=None, whose weights are not flat": config.half is None,
-        f"the device {world.device}": on_host(world.device) and not interpreted,
-        "predicted weights, which need the last gradient": policy.predicts,
-        f"{type(rule).__name__}, which has no kernel": not isinstance(rule, SGD | Adam | RMSprop),
-    }
-    if reason := next((reason for reason, holds in reasons.items() if holds), ""):
+    has_kernel = isinstance(rule, SGD | Adam | RMSprop) and (interpreted or not on_host(world.device))
+    if config.half is None or policy.predicts or not has_kernel:
         rule_text = "one Triton kernel makes a step of SGD, Adam, AdamW or RMSprop in mixed precision on a GPU"
-        raise Unsupported("fused", True, what=f"fused=True with {reason}", rule=rule_text, legal="fused=False")
+        raise Unsupported("fused", True, rule=f"{rule_text}, without predicted weights", legal="fused=False")
     if find_spec("triton") is None:
         raise MissingDependency("fused=True", "the step is a Triton kernel; pip install triton")
     from suite.engine.optim.fused import step
@@ -266,8 +261,6 @@ def _settings(config: EngineConfig, parts: ModelParts, world: World) -> RunSetti
             rule="the world has one rank per place of the grid",
             legal=mpiexec_flags.command_line(grid.size),
         )
-    if half := config.half_name:
-        check_half(half, world.device)
     place = place_of(config.chosen_schedule, grid, world.rank)
     return RunSettings(
         config=config,
@@ -276,7 +269,7 @@ def _settings(config: EngineConfig, parts: ModelParts, world: World) -> RunSetti
         place=place,
         split=config.split or evenly(len(parts.layers), place.stages),
         ties=find_ties(parts.layers, config.tied),
-        half=getattr(torch, half) if half else None,
+        half=getattr(torch, config.half_name) if config.half_name else None,
     )
 
 

@@ -12,7 +12,7 @@ from suite import accelerator
 from suite.comm.p2p.polling import set_timer_slack
 from suite.comm.rendezvous.launcher_env import launch_info
 from suite.comm.world import check_device
-from suite.core.errors import InvalidRequest, MissingDependency, Unsupported
+from suite.core.errors import InvalidRequest, MissingDependency
 
 now = accelerator.host_time
 MIN_REPEATS = 3  # products of a measured peak; the first may wait for memory
@@ -50,19 +50,6 @@ def device_of(layers: Iterable[object], device: torch.device | str | None) -> st
         raise MissingDependency(f"the device {chosen}", remedy)
     accelerator.select(chosen)
     return chosen
-
-
-def check_half(half: str, device: torch.device | str) -> None:
-    """Raises Unsupported where torch cannot multiply matrices of dtype `half` on this device."""
-    try:
-        matrix = torch.ones(2, 2, dtype=getattr(torch, half), device=device, requires_grad=True)
-        (matrix @ matrix).sum().backward()
-    except RuntimeError as error:
-        raise Unsupported(
-            f"half={half!r} on {device}: {str(error).splitlines()[0]}",
-            rule="torch has kernels of this dtype for the device",
-            legal="half=None",
-        ) from error
 
 
 def gemm_rate(

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 from suite.comm import world
-from suite.engine import build, flush, process_setup
+from suite.engine import flush, process_setup
 from suite.engine.optim import update
 
 ROOT = str(Path(__file__).parents[2])
@@ -145,7 +145,6 @@ def fake_device() -> Iterator[Work]:
             patch.setattr(module, "check_device", lambda device: None)
         for module in (update, flush):
             patch.setattr(module, "check_attached", lambda states, **options: None)  # fake tensors have no address
-        patch.setattr(build, "check_half", lambda half, device: None)
         patch.setattr(torch.accelerator, "set_device_index", lambda index: None)
         patch.setattr(torch, "Event", _Event)
         generator = torch.Generator()  # of a backend written in Python there is none

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 
-import baselines.common
 from baselines.common import PeerPlan, TrainOptions, stage_of, train_options
 from baselines.deepspeed_3d import DeepSpeed3D
 from baselines.pytorch import PyTorch
 from baselines.tensor_parallel import check_heads
 from baselines.torch_pipelining import TorchPipelining
-from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.models.gpt import TransformerBlock
@@ -87,27 +84,6 @@ def test_a_piece_is_one_layer_and_gives_the_same_gradients() -> None:
     assert all(torch.equal(plain, again) for plain, again in zip(*seeds, strict=True))
     assert len(list(stage.children())) == 1
     assert [type(layer) for layer in stage[0]] == [TransformerBlock, TransformerBlock]
-
-
-@pytest.mark.parametrize(
-    ("system", "kind", "precision", "half"),
-    [("pytorch", PyTorch, "bf16", "bfloat16"), ("torch_pipelining", TorchPipelining, "fp16", "float16")],
-)
-def test_half_precision_without_kernels_is_refused_before_anything_is_made(
-    system: str, kind: Any, precision: str, half: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asks: list[tuple[str, str]] = []
-
-    def without(half: str, device: torch.device) -> None:
-        asks.append((half, device.type))
-        raise Unsupported(f"{half} on {device}")
-
-    monkeypatch.setattr(baselines.common, "check_half", without, raising=False)
-    with refused(Unsupported, subject=f"{half} on cpu"):
-        kind(LoopbackWorld(Hub(1), 0), config_of([f"system={system}", f"precision={precision}"]))
-    assert not dist.is_initialized()
-    kind(LoopbackWorld(Hub(1), 0), config_of([f"system={system}"])).close()
-    assert asks == [(half, "cpu")], "one precision asks for no kernels"
 
 
 class Overflowing:

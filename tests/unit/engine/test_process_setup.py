@@ -12,9 +12,9 @@ from torch import nn
 
 from suite import SGD, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
-from suite.core.errors import InvalidRequest, MissingDependency, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.engine import build, process_setup
-from suite.engine.process_setup import check_half, device_of, gemm_rate
+from suite.engine.process_setup import device_of, gemm_rate
 from suite.engine.replay import thread_ranks
 from tests.support.refusals import refused
 
@@ -65,28 +65,6 @@ def test_engine_asks_for_the_device(monkeypatch: pytest.MonkeyPatch, grid: Grid)
     assert asked[0] == (2, "cuda")
     with refused(InvalidRequest, "device", '"cuda"'):
         Engine(layers, device="cuda", world=LoopbackWorld(Hub(1), 0), **arguments)
-
-
-def test_unsupported_half_dtype_is_rejected() -> None:
-    check_half("bfloat16", "cpu")
-    with refused(Unsupported, "half", "'float8_e4m3fn'"):
-        check_half("float8_e4m3fn", "cpu")
-
-
-def test_engine_checks_half_dtype_before_making_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    created: list[int] = []
-
-    def layer() -> nn.Module:
-        created.append(1)
-        return nn.Linear(1, 1)
-
-    def missing(half: str, device: torch.device) -> None:
-        raise Unsupported(half)
-
-    monkeypatch.setattr(build, "check_half", missing)
-    with refused(Unsupported, subject="float16"):
-        Engine([layer], loss=lambda y, t: y.mean(), optimizer=SGD(0.1), microbatch=1, half="float16")
-    assert not created
 
 
 @pytest.mark.parametrize(("device", "size"), [("cpu", 4), ("meta", 768)])
