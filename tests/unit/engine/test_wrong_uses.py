@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Thread
@@ -123,17 +123,6 @@ def closes_while_it_trains(grid: Grid) -> None:
         ours.close()
 
 
-def calls_from_its_batches(grid: Grid) -> None:
-    ours = engine(TWO)
-
-    def batches() -> Iterator[Batch]:
-        for _ in range(2):
-            ours.evaluate([batch()])
-            yield batch()
-
-    ours.fit(batches())
-
-
 class Use(NamedTuple):
     """A wrong use, and the key, the kind and words of its refusal."""
 
@@ -197,7 +186,6 @@ USES = {
     ),
     "zero_grad between batches": Use(between_batches(nn.Module.zero_grad), OWNS),
     "float64 between batches": Use(between_batches(nn.Module.double), OWNS),
-    "an evaluation from batches": Use(calls_from_its_batches, "run one call at a time"),
 }
 
 
