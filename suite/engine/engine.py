@@ -63,7 +63,10 @@ class on_every_rank:
             if engine.closed:
                 raise closed_engine(f"{method.__name__}()")
             if engine.ranks is not None:
-                return engine.ranks.call(f"{method.__name__}()", lambda rank: call(rank, *args, **named))[0]
+                results: list[_Result] = engine.ranks.call(
+                    f"{method.__name__}()", lambda rank: call(rank, *args, **named)
+                )
+                return results[0]
             with engine.state.comm.guard.call(self.compared) if self.compared else nullcontext():
                 return method(engine, *args, **named)
 
