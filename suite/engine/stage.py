@@ -21,7 +21,7 @@ from torch import nn
 
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read, Value
-from suite.engine.guards.user_calls import call_layer, call_loss
+from suite.engine.guards.user_calls import call_loss, layer_note, output_tensors
 from suite.engine.guards.user_state import check_graph, modules_of
 from suite.engine.losses import Loss, read_loss, unit_of
 from suite.engine.random_state import EVALUATION, HostRandom, LayerRandom, undisturbed
@@ -196,7 +196,13 @@ class Stage:
             for number_of_layer, (layer, random) in enumerate(self.segment_layers[number], first):
                 if random is not None:
                     random.set_generators(sample)
-                value = call_layer(layer, number_of_layer, value)
+                try:
+                    output = layer(*value)
+                except Exception as error:
+                    error.add_note(layer_note(layer, number_of_layer, value))
+                    raise
+                is_tensor = isinstance(output, torch.Tensor)
+                value = (output,) if is_tensor else output_tensors(layer, number_of_layer, output)
         return value
 
     def _run_segment(self, number: int, inputs: Value, targets: Targets, sample: int, scale: float) -> Value:

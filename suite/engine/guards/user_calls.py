@@ -15,23 +15,26 @@ from suite.engine.torch_api.model_layer import ModelLayer
 from suite.engine.torch_api.structure import OutputStructure, Targets, call_on_outputs
 
 
-def call_layer(layer: nn.Module, number: int, value: Value) -> Value:
+def layer_note(layer: nn.Module, number: int, value: Value) -> str:
+    """Note on an error of layer `number`."""
+    return f"in {_layer_name(layer, number)}, of inputs {_listed(value)}"
+
+
+def output_tensors(layer: nn.Module, number: int, output: Any) -> Value:
     """Output of layer `number`, as a tuple of tensors. Raises InvalidRequest for an output of another kind."""
-    begins = f"which begins at {layer.model_part.begins}" if isinstance(layer, ModelLayer) else type(layer).__name__
-    try:
-        output = layer(*value)
-    except Exception as error:
-        error.add_note(f"in layer {number}, {begins}, of inputs {_listed(value)}")
-        raise
-    tensors = (output,) if isinstance(output, torch.Tensor) else output
-    if not isinstance(tensors, tuple | list) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        kinds = ", ".join(type(part).__name__ for part in (output if isinstance(output, tuple | list) else [output]))
+    parts = output if isinstance(output, tuple | list) else [output]
+    if not all(isinstance(part, torch.Tensor) for part in parts):
         raise InvalidRequest(
-            f"layer {number}, {begins}, returns ({kinds})",
+            f"{_layer_name(layer, number)}, returns ({', '.join(type(part).__name__ for part in parts)})",
             rule="a layer returns a tensor, or a tuple of tensors",
             legal="a module that returns the tensors which the next layer takes",
         )
-    return tuple(tensors)
+    return tuple(parts)
+
+
+def _layer_name(layer: nn.Module, number: int) -> str:
+    begins = f"which begins at {layer.model_part.begins}" if isinstance(layer, ModelLayer) else type(layer).__name__
+    return f"layer {number}, {begins}"
 
 
 def call_loss(
