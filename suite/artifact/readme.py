@@ -39,7 +39,7 @@ def readme(*, version: str, source: str, store: ReportStore, rows: Sequence[Clai
         left_out: Number of files that could not be read.
     """
     lines = [f"# Artifact {version}", "", f"Source: {source}", ""]
-    lines += ["`suite artifact --check FILE` verifies the archive, and so does `sha256sum -c MANIFEST.sha256`."]
+    lines += ["`sha256sum -c MANIFEST.sha256` verifies the archive."]
     lines += ["", "## Content", ""]
     lines += [f"- {line}" for line in _content(store, rows, left_out)]
     lines += ["", "## Machines of the records", "", *(f"- {line}" for line in _hardware(machines_of(store))), ""]

@@ -79,6 +79,12 @@ def module(path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and not f"{path}.".startswith(f"{error.name}."):
             raise MissingDependency(error.name, f"pip install it to use {path}") from error
+    except SyntaxError as error:
+        if (
+            error.lineno is None
+        ):  # bytes that are no text; another error is the user's, and its traceback shows the line
+            raise InvalidRequest(f"{path} cannot be imported: {error}", rule="a file of Python") from error
+        raise
     raise UnknownName("module", path, _modules(), alike=0.6, legal=_LEGAL)
 
 
