@@ -7,23 +7,17 @@ in Figure 1(b), so that gradients add in the same order as everywhere in the sui
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.op import Kind, Place
+from suite.schedule.ordered import Ordered, Pass
 
 
-@dataclass(frozen=True, slots=True)
-class GPipe:
+@dataclass(frozen=True)
+class GPipe(Ordered):
     """All forwards, all backwards, an update; every activation of the mini-batch is alive in between."""
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        for start in range(interval.first, interval.end, interval.microbatches_per_update):
-            batch = range(start, min(start + interval.microbatches_per_update, interval.end))
-            for index in batch:
-                yield (Op(place.stage, Kind.FORWARD, index),)
-            for index in batch:
-                yield (Op(place.stage, Kind.BACKWARD, index),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(start)),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return min(interval.microbatches_per_update, interval.microbatches)
+    def order(self, place: Place, microbatches: int) -> Iterator[Pass]:
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            yield from ((kind, place.stage, index) for index in range(microbatches))

@@ -28,7 +28,7 @@ from suite.core.files import check_file
 from suite.core.op import FlushInterval, Kind
 from suite.schedule.check import check, check_one_version, op_costs
 from suite.schedule.draw import chart, columns
-from suite.schedule.torch_csv import FORMATS, write
+from suite.schedule.torch_csv import write
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers
 
@@ -36,20 +36,19 @@ if TYPE_CHECKING:
     from suite.runner.runs import Run
 
 
-def draw(overrides: Sequence[str], csv: Path | None = None, form: str = FORMATS[0]) -> str:
+def draw(overrides: Sequence[str], csv: Path | None = None) -> str:
     """The schedule of each run of a command line as a text grid. Raises InvalidRequest for a run that cannot run.
 
     Args:
         overrides: Words of the command line.
         csv: Schedule file to write.
-        form: Form of this file.
     """
     from suite.runner.runs import expand
 
-    return "\n\n".join(drawing(run, csv, form) for run in expand([EXECUTOR, *overrides]))
+    return "\n\n".join(drawing(run, csv) for run in expand([EXECUTOR, *overrides]))
 
 
-def drawing(run: Run, csv: Path | None, form: str) -> str:
+def drawing(run: Run, csv: Path | None) -> str:
     """The text grid of a run, with the largest number of live activations per stage."""
     from suite.config.executor import CheckExecutor
 
@@ -75,7 +74,7 @@ def drawing(run: Run, csv: Path | None, form: str) -> str:
             rule = "a schedule file has no updates, so it holds one flush"
             raise InvalidRequest(f"--csv with update_interval={every}", rule=rule, legal="update_interval=null")
         orders = [timeline.order(rank) for rank in range(grid.inter)]
-        check_file(csv, "--csv").write_text(write(orders, form), encoding="utf-8")
+        check_file(csv, "--csv").write_text(write(orders), encoding="utf-8")
     if every is None:
         return text
     return f"{text}\n\n{versions(run_ledgers(config.weights.build(), timeline.stage_orders(), interval))}"
@@ -102,7 +101,6 @@ def versions(ledgers: Sequence[Ledger]) -> str:
     "Draw a schedule or a schedule file as a text grid.",
     "system=axonn grid.inter=3 batch.size=10",
     argument("--csv", type=Path, metavar="FILE", help="schedule file of PyTorch to write"),
-    argument("--csv-format", choices=FORMATS, default=FORMATS[0], help="its form (%(default)s), or with messages"),
     config=True,
     file=".csv",
 )
@@ -112,5 +110,5 @@ def main(arguments: Arguments) -> int:
 
         print(describe(arguments, draw=True))
     else:
-        print(draw(arguments.words, arguments.csv, arguments.csv_format))
+        print(draw(arguments.words, arguments.csv))
     return Exit.OK

@@ -11,9 +11,8 @@ from suite.core.errors import IllegalSchedule, UnknownName
 from suite.core.values import Json
 from suite.runner.executors.check_executor import check_ticks
 from suite.schedule.check import Timeline, check_message_order, op_costs
-from suite.schedule.csv_laws import check_schedule_file, waits
 from suite.schedule.draw import chart
-from suite.schedule.torch_csv import ScheduleFile, parse, read_text
+from suite.schedule.torch_csv import ScheduleFile, check_schedule_file, parse, read_text
 
 _TICKS = "executor.ticks"
 _DEFAULTS = {"forward": 1, "backward": 2, "weight": 1}
@@ -45,15 +44,15 @@ def describe(arguments: Arguments, *, draw: bool) -> str:
     path: str = arguments.file
     file = parse(read_text(Path(path)), path)
     ticks = ticks_of(arguments.words, file)
-    timeline = check_schedule_file(file, path, cost=op_costs(ticks.forward, ticks.backward, ticks.weight))
+    timeline = check_schedule_file(file, cost=op_costs(ticks.forward, ticks.backward, ticks.weight))
     if draw:
         return f"{chart(timeline.slots, len(timeline.places), place=timeline.places[0])}\n{_memory(timeline)}"
     ranks, makespan = len(file.rows), timeline.makespan
     idle = [timeline.idle(rank) for rank in range(ranks)]
     lines = [
-        f"{path} is legal ({file.form})",
+        f"{path} is legal",
         f"ranks {ranks}, stages {len(file.homes)}, microbatches {file.schedule.microbatches}, "
-        f"ops {sum(map(len, file.computations))}",
+        f"ops {sum(map(len, file.schedule.orders))}",
         f"ranks of stages 0, 1, ...: {' '.join(map(str, file.homes))}",
         f"makespan: {makespan:g} ticks (F {ticks.forward}, B {ticks.backward}, "
         f"I {ticks.backward - ticks.weight}, W {ticks.weight}; messages take none)",
@@ -61,7 +60,9 @@ def describe(arguments: Arguments, *, draw: bool) -> str:
         f"{min(idle):g} of {makespan:g} ticks on the busiest one",
         f"stage time, the longest from the first to the last op of a rank: {timeline.stage_time():g} ticks",
     ]
-    return "\n".join([*lines, _memory(timeline), *_messages(file, timeline)])
+    if file.left_out:
+        lines.append(f"left out: {file.left_out} messages and sharding actions, which follow from the order of ops")
+    return "\n".join([*lines, _memory(timeline), _messages(timeline)])
 
 
 def _memory(timeline: Timeline) -> str:
@@ -70,17 +71,9 @@ def _memory(timeline: Timeline) -> str:
     return "\n".join(f"{name}: at most {', '.join(map(str, peaks))} per rank" for name, peaks in rows.items())
 
 
-def _messages(file: ScheduleFile, timeline: Timeline) -> list[str]:
+def _messages(timeline: Timeline) -> str:
     try:
         check_message_order(timeline)
-        order = "neighbouring stages run their passes in one order, so a transport without a choice can run it"
     except IllegalSchedule as error:
-        order = f"a transport without a choice cannot run it: {error}"
-    lines = [f"messages: {order}"]
-    if file.form == "compute_comms":
-        for what, stuck in (
-            ("receives that wait", waits(file, receives=True)),
-            ("receives and sends that wait", waits(file, receives=True, sends=True)),
-        ):
-            lines.append(f"with {what}: {f'deadlock: {stuck}' if stuck else 'it runs to its end'}")
-    return lines
+        return f"messages: a transport without a choice cannot run it: {error}"
+    return "messages: neighbouring stages run their passes in one order, so a transport without a choice can run it"

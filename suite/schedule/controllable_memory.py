@@ -11,18 +11,17 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, Place, Program, message_of, needs
-from suite.schedule.passes import with_whole_passes
+from suite.core.op import Kind, Op, Place, message_of, needs
+from suite.schedule.ordered import Ordered, Pass
 
 PERIOD = 6  # ticks per microbatch: forward pass, input gradient and weight gradient of two chunks
 Ticks = dict[int, Op]
 
 
-@dataclass(frozen=True, slots=True)
-class ControllableMemory:
+@dataclass(frozen=True)
+class ControllableMemory(Ordered):
     """Schedule of a building block with bounded activations.
 
     Attributes:
@@ -32,26 +31,16 @@ class ControllableMemory:
 
     memory: str = "half"
     split: bool = True
-    chunks: ClassVar[int] = 2
-    fold: ClassVar[bool] = True
+    chunks = 2
+    fold = True
 
     def __post_init__(self) -> None:
         if self.memory not in ("half", "min"):
             raise InvalidRequest(f"schedule.memory={self.memory}", rule="half or min", legal="half")
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        program = self._split_program(place, interval)
-        return program if self.split else with_whole_passes(program)
-
-    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        for microbatches in interval.groups():
-            for op in _orders(self.memory, place.ranks, len(microbatches))[place.rank]:
-                yield (op._replace(index=microbatches[op.index]),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        count = min(interval.microbatches_per_update, interval.microbatches)
-        return min(bound(self.memory, place.ranks), 2 * count)
+    def order(self, place: Place, microbatches: int) -> Iterator[Pass]:
+        orders = _orders(self.memory, place.ranks, microbatches)
+        return ((op.kind, op.stage, op.index) for op in orders[place.rank])
 
 
 def bound(memory: str, ranks: int) -> int:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import count
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
-from suite.schedule.passes import with_whole_passes
+from suite.core.op import Kind, Place
+from suite.schedule.ordered import Ordered, Pass
 
 
-@dataclass(frozen=True, slots=True)
-class DualPipeV:
+@dataclass(frozen=True)
+class DualPipeV(Ordered):
     """Order of DualPipeV. A flush needs at least two microbatches per rank.
 
     Attributes:
@@ -25,36 +25,26 @@ class DualPipeV:
     """
 
     split: bool = True
-    chunks: ClassVar[int] = 2
-    fold: ClassVar[bool] = True
+    chunks = 2
+    fold = True
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        program = self._split_program(place, interval)
-        return program if self.split else with_whole_passes(program)
-
-    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        for microbatches in interval.groups():
-            if len(microbatches) < 2 * place.ranks:
-                raise InvalidRequest(
-                    f"{len(microbatches)} microbatches per update on {place.ranks} pipeline ranks with DualPipeV",
-                    rule="at least 2 microbatches per rank",
-                    legal=f"{2 * place.ranks} microbatches",
-                )
-            numbers = {(kind, chunk): iter(microbatches) for kind in "FB" for chunk in (0, 1)}
-            owed: deque[tuple[int, int]] = deque()  # weight gradients to run, first in first out
-            for kind, chunk in _order(place, len(microbatches)):
-                if kind is Kind.WEIGHT:
-                    stage, index = owed.popleft()
-                else:
-                    stage = place.stage_of(chunk)
-                    index = next(numbers["F" if kind is Kind.FORWARD else "B", chunk])
-                if kind is Kind.INPUT:
-                    owed.append((stage, index))
-                yield (Op(stage, kind, index),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return 2 * place.ranks + 1
+    def order(self, place: Place, microbatches: int) -> Iterator[Pass]:
+        if microbatches < 2 * place.ranks:
+            raise InvalidRequest(
+                f"{microbatches} microbatches per update on {place.ranks} pipeline ranks with DualPipeV",
+                rule="at least 2 microbatches per rank",
+                legal=f"{2 * place.ranks} microbatches",
+            )
+        numbers = {(kind, chunk): count() for kind in "FB" for chunk in (0, 1)}
+        owed: deque[tuple[int, int]] = deque()  # weight gradients to run, first in first out
+        for kind, chunk in _order(place, microbatches):
+            if kind is Kind.WEIGHT:
+                yield kind, *owed.popleft()
+                continue
+            which = place.stage_of(chunk), next(numbers["F" if kind is Kind.FORWARD else "B", chunk])
+            if kind is Kind.INPUT:
+                owed.append(which)
+            yield kind, *which
 
 
 def _order(place: Place, microbatches: int) -> Iterator[tuple[Kind, int]]:

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
+from suite.core.op import Kind, Place
+from suite.schedule.ordered import Ordered, Pass
 
 
-@dataclass(frozen=True, slots=True)
-class Staircase:
+@dataclass(frozen=True)
+class Staircase(Ordered):
     """Alternate forward passes, backward passes and weight gradients at constant distances.
 
     Attributes:
@@ -38,7 +38,6 @@ class Staircase:
     chunks: int = 1
     lead: int | None = None
     split: bool = False
-    fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.chunks < 1:
@@ -47,26 +46,19 @@ class Staircase:
             rule = "1 or 2 steps between neighbouring ranks; 3 deadlock with several chunks"
             raise InvalidRequest(f"schedule.lead={self.lead}", rule=rule, legal="1 or 2")
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
+    def order(self, place: Place, microbatches: int) -> Iterator[Pass]:
         backward = Kind.INPUT if self.split else Kind.BACKWARD
-        for microbatches in interval.groups():
-            ahead, late = self._distances(place, len(microbatches))
-            forwards = list(self._passes(place, microbatches))
-            backwards = list(self._passes(place, microbatches, reverse=True))
-            for step in range(len(forwards) + ahead + late):
-                for kind, passes, position in (
-                    (Kind.FORWARD, forwards, step),
-                    (backward, backwards, step - ahead),
-                    (Kind.WEIGHT, backwards if self.split else [], step - ahead - late),
-                ):
-                    if 0 <= position < len(passes):
-                        stage, index = passes[position]
-                        yield (Op(stage, kind, index),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        counts = {len(microbatches) for microbatches in interval.groups()}
-        return max(min(sum(self._distances(place, count)) + 1, count * self.chunks) for count in counts)
+        ahead, late = self._distances(place, microbatches)
+        forwards = list(self._passes(place, microbatches))
+        backwards = list(self._passes(place, microbatches, reverse=True))
+        for step in range(len(forwards) + ahead + late):
+            for kind, passes, position in (
+                (Kind.FORWARD, forwards, step),
+                (backward, backwards, step - ahead),
+                (Kind.WEIGHT, backwards if self.split else [], step - ahead - late),
+            ):
+                if 0 <= position < len(passes):
+                    yield kind, *passes[position]
 
     def _distances(self, place: Place, microbatches: int) -> tuple[int, int]:
         """Steps from a forward pass to its backward pass, and from there to its weight gradient."""
@@ -76,10 +68,10 @@ class Staircase:
         late = place.rank * (lead if self.chunks == 1 else 1) if self.split else 0
         return min(ahead, microbatches * self.chunks), late
 
-    def _passes(self, place: Place, microbatches: range, *, reverse: bool = False) -> Iterator[tuple[int, int]]:
+    def _passes(self, place: Place, microbatches: int, *, reverse: bool = False) -> Iterator[tuple[int, int]]:
         """(stage, microbatch) of each pass: every round of microbatches visits all chunks."""
         stages = place.held_stages[::-1] if reverse else place.held_stages
-        for members in _rounds(microbatches, place.ranks):
+        for members in _rounds(range(microbatches), place.ranks):
             for stage in stages:
                 yield from ((stage, index) for index in members)
 

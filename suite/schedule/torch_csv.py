@@ -1,62 +1,43 @@
-"""Schedule files of torch.distributed.pipelining: read and write its CSV format.
+"""Schedule files of torch.distributed.pipelining: read, check and write its CSV format.
 
 A file has one row per rank and one cell per action, for example `0F3`, `2I0`, `2W0` or `1B4`. A pair of actions that
 torch overlaps is one cell, `(0F4;3B1)OVERLAP_F_B`. A file of the format `compute_comms` also lists messages
-(`0SEND_F3`, `1RECV_F3`) and sharding (`0UNSHARD`). This suite derives messages from the order of ops, so a
-`ListedSchedule` leaves them out; `suite.schedule.csv_laws` checks them. The format has no updates: a file is one flush.
+(`0SEND_F3`, `1RECV_F3`) and sharding (`0UNSHARD`). The suite derives messages from the order of ops, as torch does for
+a file without them, so these cells are counted and left out. The format has no updates: a file is one flush.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
-from typing import TypeVar
 
-from suite.core.errors import IllegalSchedule, InvalidRequest
-from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, FlushInterval, Kind, Op, Place, Program, feeds, needs
+from suite.core.errors import IllegalSchedule, InvalidRequest, refuse
+from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
+from suite.schedule.check import Timeline, check, check_size, ticks
 
-SENDS = {Kind.FORWARD: "SEND_F", Kind.BACKWARD: "SEND_B"}
-RECEIVES = {Kind.FORWARD: "RECV_F", Kind.BACKWARD: "RECV_B"}
-FORMATS = ("compute_only", "compute_comms")
 _ACTION = re.compile(r"(\d{1,9})(?:([FIBW]|(?:SEND|RECV)_[FB])(\d{1,9})|(UNSHARD|RESHARD|REDUCE_GRAD))", re.ASCII)
-T = TypeVar("T")
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
+_RULE = (
+    "stage, one of F I B W and microbatch; or a pair (0F1;0B0)OVERLAP_F_B of a forward and a backward pass; or a "
+    "message such as 0SEND_F0, or sharding such as 0UNSHARD, which are left out"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """Action of a file, and where it is.
+class ScheduleCell:
+    """Ops of one cell: one, or the two of an overlapped pair. row and column: from 1"""
 
-    Attributes:
-        stage: Stage that the action names.
-        kind: `F`, `I`, `B` or `W`, a message such as `SEND_F`, or a sharding action such as `UNSHARD`.
-        index: Microbatch; None for a sharding action.
-        rank: Number of the row, from 0.
-        column: Number of the cell in its row, from 1.
-    """
-
-    stage: int
-    kind: str
-    index: int | None
-    rank: int
+    ops: tuple[Op, ...]
+    row: int
     column: int
 
     def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{'' if self.index is None else self.index}"
-
-    @property
-    def op(self) -> Op | None:
-        """Op of the suite; None for an action without computation."""
-        return Op(self.stage, Kind(self.kind), self.index or 0) if len(self.kind) == 1 else None
-
-    @property
-    def where(self) -> str:
-        """Row, rank and column, for messages."""
-        return f"row {self.rank + 1} (rank {self.rank}), column {self.column}"
+        return " and ".join(map(str, self.ops)) + f" (row {self.row}, column {self.column})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +64,9 @@ class ListedSchedule:
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         for microbatches in interval.groups():
-            if len(microbatches) != self.microbatches:
-                raise InvalidRequest(
-                    f"microbatches per update and replica with a schedule file: {len(microbatches)}",
-                    rule="the number of microbatches in the file",
-                    legal=str(self.microbatches),
-                )
+            what = f"microbatches per update and replica with a schedule file: {len(microbatches)}"
+            other = len(microbatches) != self.microbatches
+            refuse([(other, what, "the number of microbatches in the file", f"{self.microbatches}")])
             for op in self.orders[place.rank]:
                 yield (op._replace(index=microbatches[op.index]),)
             yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
@@ -103,31 +81,24 @@ class ListedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFile:
-    """Actions of a file, row by row. The two actions of an overlapped pair have one column.
+    """A parsed file.
 
     Attributes:
-        rows: Actions of each rank.
+        name: Name of the file, for messages.
+        rows: Cells of each rank that hold ops.
         homes: Rank of each stage.
+        left_out: Number of messages and sharding actions.
     """
 
-    rows: tuple[tuple[Action, ...], ...]
+    name: str
+    rows: tuple[tuple[ScheduleCell, ...], ...]
     homes: tuple[int, ...]
-
-    @property
-    def form(self) -> str:
-        """`compute_comms` for a file with messages or sharding, else `compute_only`."""
-        return FORMATS[any(action.op is None for row in self.rows for action in row)]
-
-    @property
-    def computations(self) -> tuple[tuple[Action, ...], ...]:
-        """The actions that are ops, row by row."""
-        return tuple(tuple(action for action in row if action.op is not None) for row in self.rows)
+    left_out: int
 
     @property
     def schedule(self) -> ListedSchedule:
-        """The order of the ops, without messages and sharding."""
-        orders = ((action.op for action in row) for row in self.rows)
-        return ListedSchedule(tuple(tuple(op for op in order if op is not None) for order in orders), self.homes)
+        """The order of the ops."""
+        return ListedSchedule(tuple(tuple(op for cell in row for op in cell.ops) for row in self.rows), self.homes)
 
 
 def read_text(path: Path) -> str:
@@ -139,11 +110,6 @@ def read_text(path: Path) -> str:
         rule = "a schedule file of torch.distributed.pipelining"
         legal = "suite draw schedule=zbv grid.inter=2 --csv zbv.csv"
         raise InvalidRequest(f"{path}: {reason}", rule=rule, legal=legal) from error
-
-
-def read(text: str, name: str = "schedule") -> ListedSchedule:
-    """Order of the ops in a schedule file. Raises as `parse`."""
-    return parse(text, name).schedule
 
 
 def parse(text: str, name: str = "schedule") -> ScheduleFile:
@@ -161,118 +127,104 @@ def parse(text: str, name: str = "schedule") -> ScheduleFile:
         lines = list(csv.reader(StringIO(text.removeprefix("\ufeff")), strict=True))
     except csv.Error as error:
         raise InvalidRequest(f"{name} is not a CSV file: {error}", rule="a row per rank", legal="0F0,0B0") from error
-    rows = tuple(
-        tuple(
-            action
+    cells = [
+        [
+            ScheduleCell(_ops(cell.strip(), f"{name}, row {row}, column {column}"), row, column)
             for column, cell in enumerate(line, 1)
-            for action in _actions(cell.strip(), rank, column, f"{name}, row {rank + 1} (rank {rank}), column {column}")
-        )
-        for rank, line in enumerate(lines)
+        ]
+        for row, line in enumerate(lines, 1)
+    ]
+    rows = tuple(tuple(cell for cell in line if cell.ops) for line in cells)
+    empty = next((row for row, line in enumerate(rows, 1) if not line), None)
+    first: dict[int, ScheduleCell] = {}
+    for cell in (cell for line in rows for cell in line):
+        for op in cell.ops:
+            other = first.setdefault(op.stage, cell)
+            refuse(
+                [(other.row != cell.row, f"{name}: {cell}", f"a stage is on one rank, and row {other.row} has {other}")]
+            )
+    gap = next((stage for stage in range(len(first)) if stage not in first), None if first else 0)
+    refuse(
+        [
+            (empty, f"{name}, row {empty} has no op", "one row per rank, with its ops", "0F0,0B0, or no row"),
+            (gap is not None, f"{name} has no op of stage {gap}", "stages 0, 1, ... without a gap", f"{gap}F0"),
+        ]
     )
-    first: dict[int, Action] = {}
-    for rank, row in enumerate(rows):
-        if not any(action.op for action in row):
-            rule = "one row per rank, with its ops"
-            raise InvalidRequest(f"{name}, row {rank + 1} has no op", rule=rule, legal="0F0,0B0, or no row")
-        for action in row:
-            other = first.setdefault(action.stage, action)
-            if other.rank != rank:
-                raise InvalidRequest(
-                    f"{name}, {action.where} has {action}",
-                    rule=f"a stage is on one rank, and {other.where} has {other}",
-                    legal=f"{action} in row {other.rank + 1}",
-                )
-    stages = {action.stage for row in rows for action in row if action.op}
-    missing = next((stage for stage in range(len(first)) if stage not in stages), None)
-    if not first or missing is not None:
-        where = f"its {len(first)} stages end with {max(first)}" if first else "it is empty"
-        raise InvalidRequest(
-            f"{name} has no op of stage {missing or 0}, and {where}",
-            rule="stages 0, 1, ... without a gap",
-            legal=f"{missing or 0}F0",
-        )
-    return ScheduleFile(rows, tuple(first[stage].rank for stage in range(len(first))))
+    left_out = sum(bool(text.strip()) for line in lines for text in line) - sum(map(len, rows))
+    return ScheduleFile(name, rows, tuple(first[stage].row - 1 for stage in range(len(first))), left_out)
 
 
-def write(orders: Sequence[Sequence[Op]], form: str = "compute_only") -> str:
+def check_schedule_file(file: ScheduleFile, *, cost: Callable[[Op], float] = ticks) -> Timeline:
+    """Timeline of the file's ops.
+
+    Args:
+        file: A parsed file.
+        cost: Duration of each op.
+
+    Raises:
+        IllegalSchedule: for the first broken law, with the cell of the op that breaks it.
+        InvalidRequest: for a file that is too large to check.
+    """
+    schedule = file.schedule
+    check_size(schedule.microbatches, len(file.homes))
+    try:
+        timeline = check(schedule, len(file.rows), FlushInterval(0, schedule.microbatches, None, 0), cost=cost)
+    except IllegalSchedule as error:
+        row = () if error.rank is None else [cell for cell in file.rows[error.rank] for _ in cell.ops]
+        where = "".join(f"{cell}: " for cell in row[error.ran[error.rank or 0] :][:1])
+        raise IllegalSchedule(f"{file.name}: {where}{error}") from error
+    _check_pairs(file)
+    return timeline
+
+
+def _check_pairs(file: ScheduleFile) -> None:
+    """Raise IllegalSchedule for a deadlock of pairs, which wait for the values of both of their passes."""
+    stages, done = len(file.homes), set[Op]()
+    rows = [[*row] for row in file.rows]
+    while ready := [row for row in rows if row and {needs(op, stages) for op in row[0].ops} <= {None, *done}]:
+        done |= {message_of(op) for row in ready for op in row.pop(0).ops}
+    if any(rows):
+        waiting = "; ".join(str(row[0]) for row in rows if row)
+        raise IllegalSchedule(f"{file.name}: deadlock: these wait for each other: {waiting}")
+
+
+def from_file(file: str) -> ListedSchedule:
+    """The schedule of a file that keeps every law, for `conf/schedule/torch_csv.yaml`.
+
+    Raises InvalidRequest for a file that cannot be read, and IllegalSchedule as `check_schedule_file` does.
+    """
+    return _checked(read_text(Path(file)), file)
+
+
+@lru_cache(maxsize=4)  # a run builds its schedule several times
+def _checked(text: str, name: str) -> ListedSchedule:
+    file = parse(text, name)
+    check_schedule_file(file)
+    return file.schedule
+
+
+def write(orders: Sequence[Sequence[Op]]) -> str:
     """Text of a schedule file. Updates are left out, because the format has none.
 
     Args:
         orders: Ops of each rank, of one flush, in a legal order.
-        form: One of FORMATS. `compute_comms` adds what torch's own lowering adds: each receive as early as its send,
-            one gathering and one reduction per stage.
     """
-    flush = [[op for op in order if op.kind is not Kind.UPDATE] for order in orders]
-    rows = [[str(op) for op in order] for order in flush] if form == "compute_only" else _with_messages(flush)
-    return "".join(",".join(row) + "\n" for row in rows)
+    return "".join(",".join(str(op) for op in order if op.kind is not Kind.UPDATE) + "\n" for order in orders)
 
 
-def _with_messages(orders: Sequence[Sequence[Op]]) -> list[list[str]]:
-    homes = {op.stage: rank for rank, order in enumerate(orders) for op in order}
-    remaining = [{stage: sum(op.stage == stage for op in order) for stage in homes} for order in orders]
-    rows: list[list[str]] = [[] for _ in orders]
-    positions = [0 for _ in orders]
-    done: set[Op] = set()
-    gathered: set[int] = set()
-
-    def add(rank: int, op: Op) -> None:
-        if op.stage not in gathered:
-            gathered.add(op.stage)
-            rows[rank].append(f"{op.stage}UNSHARD")
-        rows[rank].append(str(op))
-        sent = op._replace(kind=Kind.BACKWARD) if op.kind in SENDS_GRADIENT else op
-        done.add(sent)
-        reader = feeds(op, len(homes))
-        if reader is not None and homes[reader.stage] != rank:
-            rows[rank].append(f"{op.stage}{SENDS[sent.kind]}{op.index}")
-            rows[homes[reader.stage]].append(f"{reader.stage}{RECEIVES[sent.kind]}{op.index}")
-        remaining[rank][op.stage] -= 1
-        if not remaining[rank][op.stage]:
-            rows[rank] += [f"{op.stage}REDUCE_GRAD", f"{op.stage}RESHARD"]
-
-    run_in_turn(orders, positions, lambda op: (need := needs(op, len(homes))) is None or need in done, add)
-    if positions != [len(order) for order in orders]:
-        raise IllegalSchedule("the order of the ops is a deadlock, so its messages have no order", ran=positions)
-    return rows
-
-
-def run_in_turn(
-    rows: Sequence[Sequence[T]], positions: list[int], ready: Callable[[T], bool], run: Callable[[int, T], None]
-) -> None:
-    """Run the next item of each row in turn, as long as any is ready. `positions` is advanced in place."""
-    moved = True
-    while moved:
-        moved = False
-        for rank, row in enumerate(rows):
-            if positions[rank] < len(row) and ready(row[positions[rank]]):
-                run(rank, row[positions[rank]])
-                positions[rank] += 1
-                moved = True
-
-
-def _actions(cell: str, rank: int, column: int, where: str) -> Iterator[Action]:
+def _ops(cell: str, where: str) -> tuple[Op, ...]:
+    """Ops of a cell; none for an empty one, a message or sharding."""
     pair = _PAIR.fullmatch(cell)
-    parts = [part.strip() for part in pair[1].split(";")] if pair else [cell]
-    actions = []
-    for part in parts:
-        if not part and not pair:
-            return
-        match = _ACTION.fullmatch(part)
-        if match is None:
-            rule = (
-                "stage, one of F I B W, SEND_F, RECV_F, SEND_B or RECV_B, and microbatch; or stage and one of UNSHARD,"
-            )
-            rule += " RESHARD or REDUCE_GRAD; or a pair (0F1;0B0)OVERLAP_F_B"
-            raise InvalidRequest(f"{where} is {cell!r}", rule=rule, legal=_nearest(part))
-        kind, index = match[2] or match[4], match[3]
-        actions.append(Action(int(match[1]), kind, None if index is None else int(index), rank, column))
-    if pair and sorted("B" if action.kind == "I" else action.kind for action in actions) != ["B", "F"]:
-        rule = "a pair overlaps one forward pass with one backward pass"
-        raise InvalidRequest(f"{where} is {cell!r}", rule=rule, legal="(0F1;0B0)OVERLAP_F_B")
-    yield from actions
-
-
-def _nearest(part: str) -> str:
-    """The action that a malformed cell begins with, as torch reads it, or an example."""
-    match = _ACTION.match(part)
-    return match[0] if match else "0F0"
+    parts = [part.strip() for part in pair[1].split(";")] if pair else [cell] if cell else []
+    matches = [_ACTION.fullmatch(part) for part in parts]
+    actions = [match for match in matches if match]
+    kinds = sorted((match[2] or "").replace("I", "B") for match in actions)
+    legal = next((match[0] for part in parts if (match := _ACTION.match(part))), "0F0")
+    refuse(
+        [
+            (len(actions) < len(parts), f"{where} is {cell!r}", _RULE, legal),
+            (pair and kinds != ["B", "F"], f"{where} is {cell!r}", _RULE, "(0F1;0B0)OVERLAP_F_B"),
+        ]
+    )
+    computed = [match for match in actions if len(match[2] or "") == 1]
+    return tuple(Op(int(match[1]), Kind(match[2]), int(match[3])) for match in computed)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import ClassVar
 
-from suite.core.op import FlushInterval, Kind, Op, Place, Program
-from suite.schedule.passes import with_whole_passes
+from suite.core.op import Kind, Place
+from suite.schedule.ordered import Ordered, Pass
 
 F, I, W = Kind.FORWARD, Kind.INPUT, Kind.WEIGHT  # noqa: E741 - the letters of the paper
 
 
-@dataclass(frozen=True, slots=True)
-class ZBV:
+@dataclass(frozen=True)
+class ZBV(Ordered):
     """Fixed order of ZBV for equal op times; torch and Primus run the same order.
 
     Attributes:
@@ -26,22 +25,13 @@ class ZBV:
     """
 
     split: bool = True
-    chunks: ClassVar[int] = 2
-    fold: ClassVar[bool] = True
+    chunks = 2
+    fold = True
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        program = self._split_program(place, interval)
-        return program if self.split else with_whole_passes(program)
-
-    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        for microbatches in interval.groups():
-            for kind, chunk, number in _order(place, len(microbatches)):
-                if number < len(microbatches):
-                    yield (Op(place.stage_of(chunk), kind, microbatches[number]),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        return 2 * min(place.ranks, interval.microbatches_per_update, interval.microbatches)
+    def order(self, place: Place, microbatches: int) -> Iterator[Pass]:
+        for kind, chunk, number in _order(place, microbatches):
+            if number < microbatches:
+                yield kind, place.stage_of(chunk), number
 
 
 def _order(place: Place, microbatches: int) -> Iterator[tuple[Kind, int, int]]:

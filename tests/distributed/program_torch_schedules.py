@@ -1,6 +1,6 @@
 """Train with torch's pipeline runtime in the orders of schedule files of this suite.
 
-    mpiexec -n 2 python -m mpi4py program_torch_schedules.py FOLDER zbv compute_only zb_h1 compute_comms
+    mpiexec -n 2 python -m mpi4py program_torch_schedules.py FOLDER zbv zb_h1
 
 Rank 0 prints a line per schedule. A rank raises an AssertionError where a loss or a weight differs from one process.
 """
@@ -21,8 +21,7 @@ from suite.comm.world import init_world
 from suite.config.compose import resolve
 from suite.core.op import FlushInterval
 from suite.schedule.check import check
-from suite.schedule.csv_laws import check_schedule_file
-from suite.schedule.torch_csv import parse, write
+from suite.schedule.torch_csv import check_schedule_file, parse, write
 
 WIDTH, ROWS, UPDATES = 6, 2, 3
 
@@ -53,7 +52,7 @@ def of_one_process(stages: int, microbatches: int) -> tuple[list[float], list[nn
     return losses, modules
 
 
-def train(path: Path, form: str, microbatches: int) -> None:
+def train(path: Path, microbatches: int) -> None:
     """Train from a schedule file, and compare every loss and weight with one process."""
     rank, homes = dist.get_rank(), parse(path.read_text()).homes
     modules = layers(len(homes))
@@ -61,7 +60,7 @@ def train(path: Path, form: str, microbatches: int) -> None:
     held = [stage for stage, home in enumerate(homes) if home == rank]
     stages = [PipelineStage(modules[stage], stage, len(homes), device) for stage in held]
     pipeline = _PipelineScheduleRuntime(stages, microbatches, loss_fn=mse_loss)
-    pipeline._load_csv(str(path), format=form)
+    pipeline._load_csv(str(path), format="compute_only")
     optimizer = torch.optim.SGD([p for stage in held for p in modules[stage].parameters()], lr=0.5)
     expected_losses, expected = of_one_process(len(homes), microbatches)
     for (inputs, targets), wanted in zip(batches(microbatches), expected_losses, strict=True):
@@ -79,23 +78,23 @@ def train(path: Path, form: str, microbatches: int) -> None:
             torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
 
 
-def main(folder: Path, requests: list[str]) -> None:
+def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     world = init_world(transport="gloo")
     ranks = world.size
     microbatches = 2 * ranks + 1
-    for name, form in zip(requests[::2], requests[1::2], strict=True):
-        path = folder / f"{name}_{form}.csv"
+    for name in names:
+        path = folder / f"{name}.csv"
         if dist.get_rank() == 0:
             schedule = resolve([f"schedule={name}"]).schedule.build()
             timeline = check(schedule, ranks, FlushInterval(0, microbatches, None, 0))
-            path.write_text(write([timeline.order(rank) for rank in range(ranks)], form))
+            path.write_text(write([timeline.order(rank) for rank in range(ranks)]))
             check_schedule_file(parse(path.read_text()))
         dist.barrier()
-        train(path, form, microbatches)
+        train(path, microbatches)
         dist.barrier()
         if dist.get_rank() == 0:
-            print(f"{name} {form} trained", flush=True)
+            print(f"{name} trained", flush=True)
     world.close()
 
 

@@ -176,9 +176,9 @@ INVALID_ROWS: tuple[tuple[dict[str, object], str], ...] = (
     ({"says": ""}, "non-empty texts"),
     ({"was": ["x", "z"]}, "as many passages"),
     ({"more": "x"}, "the keys"),
-    ({"turns": []}, "claims by evidence"),
+    ({"turns": []}, "an object"),
     ({"turns": {}}, "an answer"),
-    ({"slowly": ["b"]}, "claims by evidence"),
+    ({"slowly": ["b"]}, "an object"),
     ({"turns": {"guessed": ["b"]}}, "one of derived, emulated, measured"),
 )
 

@@ -291,7 +291,7 @@ def _read_as(form: type[T], data: Any, what: str) -> T:
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(str(key) for key in fault["loc"] if key not in ("float", "str", "tuple[float, float]"))
-        subject = f"{place} of {what}"
+        subject = f"{place} of {what}" if place else what
         if fault["type"] == "unexpected_keyword_argument" and is_dataclass(form):
             raise UnknownName(f"field of {what}", place, (field.name for field in fields(form))) from error
         if fault["type"] in ("enum", "literal_error"):

@@ -41,14 +41,7 @@ class PairedDualPipeV:
 
 def ops_of(place: Place, interval: FlushInterval) -> Iterator[Op]:
     """Ops of one rank of DualPipeV."""
-    program = DualPipeV().program(place, interval)
-    try:
-        (op,) = next(program)
-        while True:
-            yield op
-            (op,) = program.send(op)
-    except StopIteration:
-        return
+    return (op for (op,) in DualPipeV().program(place, interval))
 
 
 def groups(place: Place, interval: FlushInterval) -> list[Group]:
