@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported, refuse
 
 IntArray = Any  # numpy array of int64
 ASSIGNMENTS = ("paper", "interleaved")
@@ -175,11 +175,8 @@ class Volumes:
 
     def on_grid(self, placement: Placement) -> Volumes:
         """The same parts on another grid. Raises InvalidRequest for another number of block rows."""
-        if placement.parts != self.placement.parts:
-            raise InvalidRequest(
-                f"volumes of {self.placement.parts} parts on {placement.parts} block rows",
-                rule="one block row per part",
-            )
+        what = f"volumes of {self.placement.parts} parts on {placement.parts} block rows"
+        refuse([(placement.parts != self.placement.parts, what, "one block row per part")])
         return Volumes(self.needed, self.rows, self.nonzeros, placement)
 
     def _by_process(self, blocks: IntArray, *, axis: int) -> IntArray:
@@ -205,18 +202,16 @@ def validate_parts(parts: IntArray, n: int, k: int) -> IntArray:
         InvalidRequest: The vector has another length than n, is not integer, or holds an id outside 0 to k - 1.
     """
     assignment = np.asarray(parts)
-    if assignment.shape != (n,):
-        raise InvalidRequest(
-            f"a partition vector of shape {assignment.shape} for {n} vertices", rule="one part id per vertex"
-        )
-    if not np.issubdtype(assignment.dtype, np.integer):
-        raise InvalidRequest(f"a partition vector of {assignment.dtype}", rule="whole numbers")
+    whole = np.issubdtype(assignment.dtype, np.integer)
+    refuse(
+        [
+            (assignment.shape != (n,), f"parts of shape {assignment.shape} for {n} vertices", "one part id per vertex"),
+            (not whole, f"a partition vector of {assignment.dtype}", "whole numbers"),
+        ]
+    )
     bad = np.flatnonzero((assignment < 0) | (assignment >= k))
-    if len(bad):
-        raise InvalidRequest(
-            f"vertex {bad[0]} is in part {assignment[bad[0]]}; {len(bad) - 1} more are out of range",
-            rule=f"part ids from 0 to {k - 1}",
-        )
+    what = (f"vertex {each} is in part {assignment[each]}; {len(bad) - 1} more are out of range" for each in bad)
+    refuse((True, each, f"part ids from 0 to {k - 1}") for each in what)
     return assignment.astype(np.int64)
 
 
@@ -251,8 +246,7 @@ class ExchangePlan:
     def build(cls, matrix: csr_array, parts: IntArray, placement: Placement) -> ExchangePlan:
         """Raises InvalidRequest for a matrix that is not square or an invalid partition vector."""
         n = matrix.shape[0]
-        if matrix.shape != (n, n):
-            raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
+        refuse([(matrix.shape != (n, n), f"a matrix of shape {matrix.shape}", "square: a row and a column per vertex")])
         parts = validate_parts(parts, n, placement.parts)
         order = np.argsort(parts, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=placement.parts))])

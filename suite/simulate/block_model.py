@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported, refuse
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
@@ -79,9 +79,10 @@ class SystemModel:
             raise Unsupported(
                 f"zero_stage={self.zero_stage}", rule="ZeRO stages 0 and 1 are modelled", legal="zero_stage=1"
             )
-        for name in ("bucket_numel", "buckets_per_reduction", "allreduces_per_update"):
-            if getattr(self, name) < 0:
-                raise InvalidRequest(f"modelled.{name}={getattr(self, name)}", rule="not negative", legal="0")
+        names = ("bucket_numel", "buckets_per_reduction", "allreduces_per_update")
+        refuse(
+            (getattr(self, each) < 0, f"modelled.{each}={getattr(self, each)}", "not negative", "0") for each in names
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,32 +123,25 @@ class SimulationPlan:
         transformer(self.shape)
         if self.split not in SPLITS:
             raise UnknownName("split", self.split, SPLITS)
-        if self.microbatch < 1:
-            raise InvalidRequest(f"microbatch={self.microbatch}", rule="at least 1 sequence", legal="1")
-        chunk = self.microbatch * self.grid.data
-        if self.batch < 1 or self.batch % chunk:
-            raise InvalidRequest(
-                f"a batch of {self.batch} on {self.grid.data} replicas with microbatches of {self.microbatch}",
-                rule="replicas * microbatch divides the batch",
-                legal=f"a batch of {max(1, self.batch // chunk) * chunk}",
-            )
         if self.grid.tensor > 1 and not self.system.tensor:
             raise Unsupported(
                 f"grid.tensor={self.grid.tensor} with {self.system.name}",
                 rule="it splits no layer",
                 legal="grid.tensor=1",
             )
-        if self.grid.tensor > 1 and self.shape.heads % self.grid.tensor:
-            raise InvalidRequest(
-                f"{self.shape.heads} heads on grid.tensor={self.grid.tensor}", rule="G_intra divides heads"
-            )
-        stages = self.places[0].stages
-        if stages > self.shape.layers:
-            raise InvalidRequest(
-                f"{stages} stages for {self.shape.layers} blocks",
-                rule="every stage holds at least one block",
-                legal=f"grid.inter={max(1, self.deepest)}",
-            )
+        chunk, heads = max(1, self.microbatch) * self.grid.data, self.shape.heads
+        replicas = f"{self.grid.data} replicas with microbatches of {self.microbatch}"
+        uneven, legal = self.batch < 1 or self.batch % chunk, f"a batch of {max(1, self.batch // chunk) * chunk}"
+        refuse(
+            [
+                (self.microbatch < 1, f"microbatch={self.microbatch}", "at least 1 sequence", "1"),
+                (uneven, f"a batch of {self.batch} on {replicas}", "replicas * microbatch divides the batch", legal),
+                (heads % self.grid.tensor, f"{heads} heads on grid.tensor={self.grid.tensor}", "G_intra divides heads"),
+            ]
+        )
+        if (stages := self.places[0].stages) > self.shape.layers:
+            what, legal = f"{stages} stages for {self.shape.layers} blocks", f"grid.inter={max(1, self.deepest)}"
+            raise InvalidRequest(what, rule="every stage holds at least one block", legal=legal)
 
     @cached_property
     def places(self) -> tuple[Place, ...]:

@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 from suite.core.claim import AnswerRow, Evidence
-from suite.core.errors import Fault, InvalidRequest, UnknownName
+from suite.core.errors import Fault, InvalidRequest, UnknownName, refuse
 from suite.core.resources import ROOT
 from suite.papers.common import claims, verdicts_now
 from suite.papers.common.claims import FOLDER, MUTATIONS, PAPERS, Answered, answers_by_evidence, turned_answers
@@ -119,8 +119,8 @@ class MutationResult:
 def load(folder: Path = FOLDER) -> tuple[Mutation, ...]:
     """All mutations of the papers. Raises InvalidRequest if a row breaks a rule."""
     mutations = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
-    if len({mutation.id for mutation in mutations}) < len(mutations):
-        raise InvalidRequest("two mutations have the same id", rule="one mutation per id")
+    twice = len({mutation.id for mutation in mutations}) < len(mutations)
+    refuse([(twice, "two mutations have the same id", "one mutation per id")])
     return tuple(mutations)
 
 
@@ -251,20 +251,21 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 def _mutation(row: Any, paper: str) -> Mutation:
-    if not isinstance(row, dict) or set(row) - {"slowly"} != _KEYS:
-        raise InvalidRequest(f"mutation {row} of {paper}", rule=f"the keys {', '.join(sorted(_KEYS))}")
+    what, keys = f"mutation {row} of {paper}", f"the keys {', '.join(sorted(_KEYS))}"
+    refuse([(not isinstance(row, dict) or set(row) - {"slowly"} != _KEYS, what, keys)])
     texts = [row[key] for key in ("id", "file", "says")]
     passages = [row[key] if isinstance(row[key], list) else [row[key]] for key in ("was", "becomes")]
-    all_texts = [text for texts_of_key in (texts, *passages) for text in texts_of_key]
-    if not all(isinstance(text, str) and text for text in all_texts) or len(passages[0]) != len(passages[1]):
-        what = f"mutation {row['id']} of {paper}"
-        raise InvalidRequest(what, rule="non-empty texts, and as many passages in becomes as in was")
-    if str(row["file"]).startswith(_FORBIDDEN):
-        raise InvalidRequest(
-            f"mutation {row['id']} changes {row['file']}", rule=f"a file outside {' and '.join(_FORBIDDEN)}"
-        )
-    name, file, says = map(str, texts)
-    was, becomes = (tuple(map(str, texts_of_key)) for texts_of_key in passages)
+    legal = all(isinstance(text, str) and text for text in (*texts, *passages[0], *passages[1]))
+    what = f"mutation {row['id']} of {row['file']}"
+    refuse(
+        [
+            (not legal, what, "non-empty texts"),
+            (len(passages[0]) != len(passages[1]), what, "as many passages in becomes as in was"),
+            (str(row["file"]).startswith(_FORBIDDEN), what, f"a file outside {' and '.join(_FORBIDDEN)}"),
+        ]
+    )
+    name, file, says = texts
+    was, becomes = map(tuple, passages)
     return Mutation(name, file, was, becomes, says, turned_answers(row), answers_by_evidence(row, "slowly"))
 
 

@@ -7,10 +7,10 @@ with the same constants. A calibrated constant names the claims that it was fitt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import Broken, UnknownName, refuse
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import FLASH
 
@@ -75,41 +75,31 @@ class Efficiency:
     ranges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("products", "network", "pairs", "within", "host", "sparse"):
-            value = getattr(self, name)
-            if not 0 < value <= 1:
-                raise InvalidRequest(
-                    f"efficiency.{name}={value}", rule="a share above 0 and at most 1", legal=f"efficiency.{name}=0.5"
-                )
-        for name in ("launch", "message", "delay", "collective", "hop", "compress"):
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise InvalidRequest(
-                    f"efficiency.{name}={value}", rule="finite and not negative", legal=f"efficiency.{name}=0"
-                )
-        if not self.lane > 0:
-            rule = "bytes/s, above 0"
-            raise InvalidRequest(f"efficiency.lane={self.lane}", rule=rule, legal="efficiency.lane=2.0e+9")
-        if not 0 <= self.traffic <= 1:
-            rule = "a share from 0 to 1"
-            raise InvalidRequest(f"efficiency.traffic={self.traffic}", rule=rule, legal="efficiency.traffic=0.8")
-        if self.states is not None and not 0 < self.states <= 1:
-            rule = "a share above 0 and at most 1, or null"
-            raise InvalidRequest(f"efficiency.states={self.states}", rule=rule, legal="efficiency.states=0.5")
-        for group in ("relative", "kernels"):
-            for name, share in getattr(self, group).items():
-                if not 0 < share <= 2:
-                    rule = "above 0 and at most 2"
-                    raise InvalidRequest(f"efficiency.{group}.{name}={share}", rule=rule, legal="1.0")
+        for broken, name, value, rule, legal in self._rules():
+            refuse([(broken, f"efficiency.{name}={value}", rule, f"efficiency.{name}={legal}")])
         if self.generation and self.generation not in generations():
             raise UnknownName("efficiency.generation", self.generation, generations())
-        if not isinstance(self.adapters, int) or self.adapters < 1:
-            rule = "at least 1"
-            raise InvalidRequest(f"efficiency.adapters={self.adapters}", rule=rule, legal="efficiency.adapters=1")
         names = {f.name for f in fields(self)} - {"name", "fitted", "chosen", "reasons", "ranges"}
         for name in (*self.fitted, *self.chosen, *self.reasons, *self.ranges):
             if name not in names:
                 raise UnknownName("constant of an efficiency", name, names)
+
+    def _rules(self) -> Iterator[Broken]:
+        """Broken, name, value, rule and legal value of each constant."""
+        for name in ("products", "network", "pairs", "within", "host", "sparse"):
+            yield not 0 < getattr(self, name) <= 1, name, getattr(self, name), "a share above 0 and at most 1", "0.5"
+        for name in ("launch", "message", "delay", "collective", "hop", "compress"):
+            value = getattr(self, name)
+            yield not 0 <= value < float("inf"), name, value, "finite and not negative", "0"
+        yield not self.lane > 0, "lane", self.lane, "bytes/s, above 0", "2.0e+9"
+        yield not 0 <= self.traffic <= 1, "traffic", self.traffic, "a share from 0 to 1", "0.8"
+        states = 0.5 if self.states is None else self.states
+        yield not 0 < states <= 1, "states", states, "a share above 0 and at most 1, or null", "0.5"
+        for group in ("relative", "kernels"):
+            for name, share in getattr(self, group).items():
+                yield not 0 < share <= 2, f"{group}.{name}", share, "above 0 and at most 2", "1.0"
+        whole = isinstance(self.adapters, int) and self.adapters >= 1
+        yield not whole, "adapters", self.adapters, "a whole number, at least 1", "1"
 
     @property
     def flash(self) -> bool:

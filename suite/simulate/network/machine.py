@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.core.bounds import NonNegative, Positive, check_bounds
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest, UnknownName, refuse
 from suite.core.values import is_number
 from suite.core.words import for_reports
 
@@ -89,20 +89,16 @@ class Machine:
         )
         for name in ("devices_per_node", "adapters"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(
-                    f"machine.{name}={value}", rule="a whole number, at least 1", legal=f"machine.{name}=4"
-                )
-        if not is_number(self.sustained) or not 0 < self.sustained <= 1:
-            raise InvalidRequest(
-                f"machine.sustained={self.sustained}",
-                rule="a share above 0 and at most 1",
-                legal="machine.sustained=0.8",
-            )
-        if not self.peak:
-            raise InvalidRequest(
-                f"machine.peak of {self.name} is empty", rule="flop/s by type", legal="{float16: 125.0e+12}"
-            )
+            odd = isinstance(value, bool) or not isinstance(value, int) or value < 1
+            refuse([(odd, f"machine.{name}={value}", "a whole number, at least 1", f"machine.{name}=4")])
+        share, peak = f"machine.sustained={self.sustained}", f"machine.peak of {self.name} is empty"
+        sustained = is_number(self.sustained) and 0 < self.sustained <= 1
+        refuse(
+            [
+                (not sustained, share, "a share above 0 and at most 1", "machine.sustained=0.8"),
+                (not self.peak, peak, "flop/s by type", "{float16: 125.0e+12}"),
+            ]
+        )
 
     def peak_of(self, dtype: str) -> float:
         if dtype not in self.peak:
