@@ -82,9 +82,7 @@ def measure(runs: Sequence[Run], progress: Progress) -> list[Record]:
 
 def parts_of(runs: Sequence[Run]) -> list[Sequence[Run]]:
     """Runs of one experiment that are measured at the same time: all, or one after the other (together=false)."""
-    if not runs or runs[0].config.experiment.together:
-        return [runs] if runs else []
-    return [[run] for run in runs]
+    return [[run] for run in runs] if runs and not runs[0].config.experiment.together else [runs]
 
 
 class _PendingRuns:
@@ -163,22 +161,11 @@ def _with_whole_groups(runs: Sequence[Run], store: Store, progress: Progress) ->
     return list(map(chosen, runs))
 
 
-def _activate(runs: Sequence[Run], pending: _PendingRuns, scratch: Path, group_id: str) -> Iterator[ActiveRun]:
-    """Activate each run. A run that cannot be activated leaves its record, and the others continue."""
-    for run in runs:
-        try:
-            yield ActiveRun(run, scratch, group_id)
-        except OSError:  # no disk space or no port, which concerns all runs
-            raise
-        except Exception as error:
-            pending.write(in_process.record_of(run, ending_of(error)))
-
-
 def _runs_at_once(runs: Sequence[Run]) -> int:
     """Runs that take a step at once: one per core if all are replays, whose times nobody compares, else one."""
     if not all(run.config.executor.one_process for run in runs):
         return 1
-    return max(1, cores() // max((run.config.launch.threads for run in runs), default=1))
+    return max(1, cores() // max(run.config.launch.threads for run in runs))
 
 
 def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> None:
@@ -189,11 +176,11 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
         pending: Keys and records of the experiment's runs.
         expected: Expected seconds of one run.
     """
-    store, progress = pending.store, pending.progress
-    title = runs[0].config.experiment.name if runs else ""
-    folder = rendezvous.shared_scratch(runs[0].config) if runs else None
-    scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=folder))
-    active: list[ActiveRun] = []
+    if not runs:
+        return
+    store, progress, title = pending.store, pending.progress, runs[0].config.experiment.name
+    scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=rendezvous.shared_scratch(runs[0].config)))
+    active, group_id = list[ActiveRun](), secrets.token_hex(8)
     together = _runs_at_once(runs)
     pool = ThreadPoolExecutor(together)
     spread = pool.map if together > 1 else map
@@ -202,9 +189,9 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
         if pending.stopped or run.failure is not None:
             return
         progress.show(f"{title} · {phase} {run.run.label}")
-        failed = run.attempt(step, run)
+        run.attempt(step, run)
         check_interrupted()
-        if (failed or step is ActiveRun.finish) and not pending.stopped:
+        if (run.failure or step is ActiveRun.finish) and not pending.stopped:
             pending.write(run.record(store))
 
     def take_turns(phase: str, step: Callable[[ActiveRun], None], work: float) -> None:
@@ -216,26 +203,26 @@ def _interleave(runs: Sequence[Run], pending: _PendingRuns, expected: float) -> 
             run.train(run.plan.batches, run.plan.discard_first)
 
     try:
-        active += _activate(runs, pending, scratch, secrets.token_hex(8))
+        for run in runs:
+            active.append(ActiveRun(run, scratch, group_id))
         for step in (ActiveRun.start, ActiveRun.wait_until_built, ActiveRun.warm_up):
             take_turns("starting", step, 0.4 / 3)
-        rounds = max((run.plan.rounds for run in active), default=0)
+        rounds = max(run.plan.rounds for run in active)
         for number in range(rounds):
             take_turns(f"round {number + 1} of {rounds} ·", partial(train, number=number), 0.5 / rounds)
         take_turns("finishing", ActiveRun.finish, 0.1)
     except (KeyboardInterrupt, SystemExit) as ending:  # the samples so far are kept
         pending.stopped = True
-        failure = RunFailed(Outcome.CANCELLED, str(ending) or "interrupted")
-        for run in active:
-            if run.run.key not in pending.written:
-                run.failure = failure
-                pending.write_unless_ok(run.record(store))
+        for each in active:
+            if each.run.key not in pending.written:
+                each.failure = RunFailed(Outcome.CANCELLED, str(ending) or "interrupted")
+                pending.write_unless_ok(each.record(store))
         raise
     finally:
-        for run in active:
-            run.ranks.terminate()  # all at once, as a launcher takes some time
+        for each in active:
+            each.ranks.terminate()  # all at once, as a launcher takes some time
         pool.shutdown(cancel_futures=True)
-        for run in active:
-            if run.stop():
-                pending.write(run.record(store))
+        for each in active:
+            if each.stop():
+                pending.write(each.record(store))
         shutil.rmtree(scratch, ignore_errors=True)

@@ -7,12 +7,11 @@ and then reads the record that the other command wrote. The kernel releases a lo
 from __future__ import annotations
 
 import errno
-import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,7 +50,8 @@ def _hold_lock(path: Path, report: Callable[[str], None]) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            report(f"waiting for {_describe_holder(path)}")
+            with suppress(OSError):  # the file of a lock that is released meanwhile
+                report(f"waiting for {path.read_text(encoding='utf-8') or 'another process'}")
             time.sleep(_POLL_INTERVAL)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -61,16 +61,8 @@ def _hold_lock(path: Path, report: Callable[[str], None]) -> Iterator[None]:
             return
     try:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        path.write_text(json.dumps({"pid": os.getpid(), "host": platform.node(), "since": now}))
+        path.write_text(f"process {os.getpid()} on {platform.node()}, which has held the lock since {now}")
         yield
     finally:
         path.unlink(missing_ok=True)  # before the release: a waiting process then locks a new file
         lock.release()
-
-
-def _describe_holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_bytes())
-        return f"process {holder['pid']} on {holder['host']}, which has held the lock since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"

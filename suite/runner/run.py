@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
@@ -21,6 +21,7 @@ from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import Span, Trace
 from suite.core.units import si
+from suite.core.values import Json
 from suite.runner import batch_metrics, estimate, provenance
 from suite.runner.ending import ending_of
 from suite.runner.executors import emulated_rank, in_process
@@ -30,6 +31,7 @@ from suite.runner.ranks.messages import RankFacts, RankReply
 from suite.runner.runs import Run
 from suite.runner.store import Store
 
+T = TypeVar("T")
 PATIENCE = 5.0  # a round may take this many times as long as the batches before it
 
 
@@ -38,7 +40,6 @@ class ActiveRun:
 
     Attributes:
         plan: The `measure` settings.
-        prepared: Partitioned data of a full-graph run, made once for all ranks.
         durations: Seconds of each timed batch, on its slowest rank.
         slowest: Seconds of the slowest batch of the last round, or of the warm-up.
         losses: Loss of each batch.
@@ -50,10 +51,11 @@ class ActiveRun:
         gemm: Rate of matrix products of all ranks together, in flop/s.
         memory: Peak bytes of each rank by kind.
         allocator: Peak bytes of each rank's GPU by its allocator.
-        simulated: Metrics that the simulator predicts for an emulated run.
         sweeps: Samples of a microbenchmark, by timed batch and rank.
-        summary: Metrics, series and notes of a microbenchmark.
+        extra: Results that the ranks do not measure: of the preparation of a graph, the samples of a microbenchmark,
+            the prediction of an emulated run.
         facts: Facts for the provenance.
+        graph_facts: Facts of a graph, in place of those of the ranks.
         failure: Reason for which the run ended early.
     """
 
@@ -66,10 +68,7 @@ class ActiveRun:
         if run.config.executor.kind == "full_graph":
             self.rank_config = self.rank_config.changed({"graph.holdings": str(self.graph_folder)})
         self.ranks = RankGroup(self.rank_config, run.ranks, scratch / run.key)
-        executor = run.config.executor
-        self.microbenchmark = executor.build() if isinstance(executor, MicrobenchmarkExecutor) else None
-        self.source: Source = Source.EMULATED if executor.kind == "emulated" else Source.MEASURED
-        self.prepared: Any = None
+        self.source = Source.EMULATED if run.config.executor.kind == "emulated" else Source.MEASURED
         self.durations: list[float] = []
         self.slowest = 0.0
         self.losses: list[float] = []
@@ -82,41 +81,35 @@ class ActiveRun:
         self.gemm = 0.0
         self.memory: dict[str, list[int]] = {}
         self.allocator: list[Mapping[str, int]] = []
-        self.simulated: dict[str, Metric] = {}
         self.sweeps: list[Any] = []
-        self.summary = ExecutorResult(self.source)
+        self.extra = ExecutorResult(self.source)
         self.facts: RankFacts = {}
+        self.graph_facts: Mapping[str, Json] = {}
         self.failure: RunFailed | None = None
         self.started = time.time()
         self.load = load.averages()
         self.seconds = 0.0
 
-    def attempt(self, step: Callable[..., None], *arguments: Any) -> bool:
-        """Take a step unless the run has failed. A failure ends this run and no other.
-
-        Returns:
-            Whether the run failed in this step, so that its record must be written now.
-        """
-        if self.failure is not None:
-            return False
+    def attempt(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Take a step. A failure ends this run and no other."""
         begin = time.monotonic()
         try:
             step(*arguments)
-        except RunFailed as failure:
-            self.failure = failure
         except Exception as error:  # a fault of a system or of the suite must not end other runs
-            self.failure = RunFailed(*ending_of(error))
+            self.failure = error if isinstance(error, RunFailed) else RunFailed(*ending_of(error))
         self.seconds += time.monotonic() - begin
         if self.failure is not None:
             self.ranks.stop()
-        return self.failure is not None
 
     def start(self) -> None:
         """Start the ranks, which build their system while the ranks of other runs start."""
         if self.config.executor.kind == "full_graph":
             from suite.gnn.partition_data import Prepared  # needs scipy
 
-            self.prepared = Prepared(config=self.config, folder=self.graph_folder)
+            graph = Prepared(config=self.config, folder=self.graph_folder)
+            memory = {"predicted": graph.memory}
+            self.extra = ExecutorResult(self.source, metrics=graph.metrics, memory=memory, notes=graph.notes)
+            self.graph_facts = {"data": cast("Json", graph.provenance)}
         self.ranks.start(self.config.launch.deadline)
 
     def wait_until_built(self) -> None:
@@ -175,13 +168,11 @@ class ActiveRun:
             kind: max(facts.get("host", {}).get(kind, 0) for facts in rank_facts) for kind in host_kinds
         }
         self.allocator = [reply.get("peaks", {}) for reply in replies]
-        ranks = [counts for reply in replies for counts in reply["memory"]]
-        kinds = dict.fromkeys(kind for counts in ranks for kind in counts)
-        self.memory = {kind: [counts.get(kind, 0) for counts in ranks] for kind in kinds}
+        self.memory = _by_kind([counts for reply in replies for counts in reply["memory"]])
         if self.plan.validate_when == "end":
             self._validate()
         if self.source is Source.EMULATED:
-            self.simulated = emulated_rank.metrics(self.config, self.trace)
+            self.extra = ExecutorResult(self.source, metrics=emulated_rank.metrics(self.config, self.trace))
         resume.retire_checkpoints(self.rank_config)
         self.ranks.dismiss()
 
@@ -210,10 +201,10 @@ class ActiveRun:
                 raise RunFailed(Outcome.DIVERGED, f"the validation loss is {self.scores['loss'][-1]}")
 
     def _add_sweeps(self, rank_facts: Sequence[RankFacts], discard_first: int) -> None:
-        if rank_facts and self.microbenchmark is not None:
+        if rank_facts and isinstance(executor := self.config.executor, MicrobenchmarkExecutor):
             self.sweeps += list(zip(*(facts["sweeps"] for facts in rank_facts), strict=True))[discard_first:]
             if self.sweeps:
-                self.summary = self.microbenchmark.summarize(self.config, rank_facts[0], self.sweeps)
+                self.extra = executor.build().summarize(self.config, rank_facts[0], self.sweeps)
 
     def record(self, store: Store) -> Record:
         """The record of this run with all samples so far. If it cannot be built, the record holds the error alone."""
@@ -223,17 +214,16 @@ class ActiveRun:
             return in_process.record_of(self.run, ending_of(error))
 
     def _record(self, store: Store) -> Record:
-        memory = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}
-        if self.memory:
-            memory["measured"] = self.memory
+        predicted = {"predicted": self._predicted_memory()} if self.config.executor.trains else {}
         averages = in_process.load_averages(self.load) | ({"foreign": fmean(self.foreign)} if self.foreign else {})
-        facts = {**self.facts, **self._graph_data(), **self._rank_hosts()}  # graph data replace those of the ranks
+        hosts = {"hosts": self.ranks.hosts} if len(set(self.ranks.hosts)) > 1 else {}
+        scores = {name: values for name, values in self.scores.items() if name != "loss"}
         result = ExecutorResult(
             self.source,
             metrics=self._metrics(),
-            memory=memory,
-            series={**self._series(), **self.summary.series},
-            panels=self.summary.panels,
+            memory={**predicted, **self.extra.memory, **({"measured": self.memory} if self.memory else {})},
+            series={"loss": self.losses, "validation_loss": self.scores.get("loss", []), **scores, **self.extra.series},
+            panels=self.extra.panels,
             notes=self._notes(),
         )
         trace = store.write_trace(self.run.key, self.run.grid, trace) if (trace := self._usual_trace()) else None
@@ -245,7 +235,7 @@ class ActiveRun:
             trace,
             turns=self.group_id,
             load=averages,
-            **facts,
+            **{**self.facts, **self.graph_facts, **hosts},
         )
 
     def _usual_trace(self) -> Trace:
@@ -271,9 +261,9 @@ class ActiveRun:
             metrics |= batch_metrics.breakdown_metrics(traces, self.run.grid)
             metrics |= batch_metrics.exchange_metrics(traces)
         metrics |= batch_metrics.score_metrics({name: v for name, v in self.scores.items() if name != "loss"})
-        metrics |= self.simulated | dict(self.summary.metrics) | (self.prepared.metrics if self.prepared else {})
+        metrics |= self.extra.metrics
         units = {"tokens_per_batch": "token", "images_per_batch": "image"}
-        for name, value in _counts(self.config).items() if trains else ():
+        for name, value in (_if_known(estimate.counts, self.config) or {}).items() if trains else ():
             metrics[name] = Metric(units.get(name, "flop"), "", (value,))
         if self.gemm:
             origin = f"measured: {self.run.ranks} ranks multiply matrices at once, {threads} threads each"
@@ -285,30 +275,9 @@ class ActiveRun:
 
     def _predicted_memory(self) -> dict[str, list[int]]:
         """Predicted bytes by kind, one per rank; empty without a formula for the system or the model."""
-        if self.prepared:
-            memory: dict[str, list[int]] = self.prepared.memory
-            return memory
         if not self.config.system.has_memory_model:
             return {}
-        try:
-            ranks = [budget.by_kind() for budget in estimate.budgets(self.config)]
-        except (SuiteError, KeyError, TypeError, AttributeError):  # no formula for this kind of model
-            return {}
-        kinds = dict.fromkeys(kind for rank in ranks for kind in rank)
-        return {kind: [rank.get(kind, 0) for rank in ranks] for kind in kinds}
-
-    def _graph_data(self) -> dict[str, Any]:
-        return {"data": self.prepared.provenance} if self.prepared else {}
-
-    def _rank_hosts(self) -> dict[str, Any]:
-        """Host name of each rank, if there are several hosts."""
-        hosts = self.ranks.hosts
-        return {"hosts": hosts} if len(set(hosts)) > 1 else {}
-
-    def _series(self) -> dict[str, list[float]]:
-        """Loss of every batch, and the scores of every validation."""
-        scores = {name: values for name, values in self.scores.items() if name != "loss"}
-        return {"loss": self.losses, "validation_loss": self.scores.get("loss", []), **scores}
+        return _by_kind([each.by_kind() for each in _if_known(estimate.budgets, self.config) or ()])
 
     def _notes(self) -> tuple[str, ...]:
         """Notes for readers of the times and of the memory."""
@@ -328,12 +297,18 @@ class ActiveRun:
         if skipped := self.facts.get("skipped", 0):
             notes.append(f"{skipped} batches overflowed and were left out")
         notes += [*self.facts.get("at_start", ()), *self.facts.get("notes", ())]
-        return (*notes, *(self.prepared.notes if self.prepared else ()), *self.summary.notes)
+        return (*notes, *self.extra.notes)
 
 
-def _counts(config: RunConfig) -> dict[str, float]:
-    """Tokens and flops of a batch; empty without a formula for the model."""
+def _if_known(estimated: Callable[[RunConfig], T], config: RunConfig) -> T | None:
+    """An estimate of a run; None without a formula for the model."""
     try:
-        return estimate.counts(config)
+        return estimated(config)
     except (SuiteError, KeyError, TypeError, AttributeError):
-        return {}
+        return None
+
+
+def _by_kind(ranks: Sequence[Mapping[str, int]]) -> dict[str, list[int]]:
+    """Bytes of each rank, by kind."""
+    kinds = dict.fromkeys(kind for rank in ranks for kind in rank)
+    return {kind: [rank.get(kind, 0) for rank in ranks] for kind in kinds}

@@ -15,7 +15,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult, Schedule
 from suite.core.record import Metric, Source
-from suite.schedule.check import SHORT, Timeline, check, check_one_version, check_size, op_costs
+from suite.schedule.check import SHORT, check, check_one_version, check_size, op_costs
 from suite.schedule.placement import check_policy, is_split, places
 from suite.simulate.policy_overheads import counting_interval
 from suite.weights.version_table import PASSES, entries, run_ledgers
@@ -52,49 +52,33 @@ class ScheduleCheck:
         timeline = check(schedule, ranks, interval, cost=cost)
         check_one_version(schedule, timeline, interval.update_interval)
         busy = sum(slot.end - slot.start for slot in timeline.slots)
+        idle, row = 100 * (1 - busy / (ranks * timeline.makespan)), "stage" if timeline.stages == ranks else "rank"
+        microbatches = f"{interval.microbatches} microbatches per replica"
         metrics = {
-            "makespan": Metric(
-                "tick", "lower", (timeline.makespan,), f"{interval.microbatches} microbatches per replica"
-            ),
-            "idle": Metric("percent", "lower", (100 * (1 - busy / (ranks * timeline.makespan)),), "of all stages"),
-            "in_flight": Metric("microbatch", "lower", (float(max(timeline.peak)),), "alive on a stage at most"),
+            "makespan": Metric("tick", "lower", (timeline.makespan,), microbatches),
+            "idle": Metric("percent", "lower", (idle,), "of all stages"),
         }
-        series = {"in_flight": list(timeline.peak)}
-        row = "stage" if timeline.stages == ranks else "rank"
-        notes = [f"microbatches alive per {row} at most {_format_values(timeline.peak)}"]
+        counts: dict[str, tuple[str, str, Sequence[int]]] = {  # unit, what, and values by rank
+            "in_flight": ("microbatch", f"alive per {row}", timeline.peak)
+        }
         if any(timeline.owed):
-            series["owed"] = list(timeline.owed)
-            notes.append(f"weight gradients owed per rank at most {_format_values(timeline.owed)}")
+            counts["owed"] = "microbatch", "whose weight gradient is owed per rank", timeline.owed
         if interval.update_interval is not None:
-            gaps, copies = self.versions(config, timeline, interval, metrics)
-            series |= {"version_gap": gaps, "weight_copies": copies}
-            notes.append(f"updates between the passes of a microbatch, per {row} at most {_format_values(gaps)}")
-            notes.append(f"copies of the weights per stage at most {_format_values(copies)}")
+            ledgers = run_ledgers(config.weights.build(), timeline.stage_orders(), interval)
+            gaps, copies = [max(rank) for rank in timeline.gaps], [ledger.peak for ledger in ledgers]
+            counts["version_gap"] = "update", f"between the passes of a microbatch per {row}", gaps
+            counts["weight_copies"] = "copy", "of the weights per stage", copies
+            read = [entry.read for ledger in ledgers for kind in PASSES for entry in entries(ledger, kind)]
+            ahead = float(max(each.predict_steps for each in read))
+            metrics["predicted_ahead"] = Metric("update", "", (ahead,), "at most, once the pipeline is full")
+        for name, (unit, what, values) in counts.items():
+            metrics[name] = Metric(unit, "lower", (float(max(values)),), f"{what} at most")
         return ExecutorResult(
             Source.ANALYTIC,
             metrics=metrics,
-            series={name: [float(v) for v in each] for name, each in series.items()},
-            notes=tuple(notes),
+            series={name: list(map(float, values)) for name, (*_, values) in counts.items()},
+            notes=tuple(f"{unit} {what}, at most {_format_values(values)}" for unit, what, values in counts.values()),
         )
-
-    def versions(
-        self, config: RunConfig, timeline: Timeline, interval: FlushInterval, metrics: dict[str, Metric]
-    ) -> tuple[list[int], list[int]]:
-        """Add the metrics of weight versions.
-
-        Returns:
-            Per rank, the updates between a forward and its backward pass; per stage, the copies of the weights.
-        """
-        gaps = [max(rank) for rank in timeline.gaps]
-        ledgers = run_ledgers(config.weights.build(), timeline.stage_orders(), interval)
-        ahead = max(
-            entry.read.predict_steps for ledger in ledgers for kind in PASSES for entry in entries(ledger, kind)
-        )
-        copies = [ledger.peak for ledger in ledgers]
-        metrics["version_gap"] = Metric("update", "lower", (float(max(gaps)),), "between the passes of a microbatch")
-        metrics["predicted_ahead"] = Metric("update", "", (float(ahead),), "at most, once the pipeline is full")
-        metrics["weight_copies"] = Metric("copy", "lower", (float(max(copies)),), "alive on a stage at most")
-        return gaps, copies
 
 
 def _format_values(values: Sequence[int]) -> str:

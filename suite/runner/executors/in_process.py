@@ -22,21 +22,19 @@ from suite.runner.store import Store
 def run_in_process(run: Run, store: Store) -> Record:
     """Execute a run without ranks in this process; its record. An error becomes the reason of the record."""
     begin, now, before = time.monotonic(), time.time(), load.averages()
-    result, ending = ExecutorResult(Source.ANALYTIC), (Outcome.OK, "")
+
+    def record(ending: tuple[Outcome, str], result: ExecutorResult | None, **more: Any) -> Record:
+        timing = now, time.monotonic() - begin
+        return record_of(run, ending, result, timing, load=load_averages(before), **more)
+
     try:
         result = registry.without_ranks(run.config.executor).run(run.config)
-    except Exception as error:  # other runs continue
-        ending = ending_of(error)
-        if isinstance(error, DoesNotFit):
-            result = ExecutorResult(Source.SIMULATED, memory={"predicted": error.memory} if error.memory else {})
-    facts: dict[str, Json] = {"load": load_averages(before)}
-    try:
-        if result.calibrated_on:
-            facts["calibrated_on"] = list(result.calibrated_on)
         trace = store.write_trace(run.key, run.grid, result.trace) if result.trace else None
-        return record_of(run, ending, result, (now, time.monotonic() - begin), trace, **facts)
-    except Exception as error:  # a user's executor returned values that a record cannot hold
-        return record_of(run, ending_of(error))
+        calibrated = {"calibrated_on": list(result.calibrated_on)} if result.calibrated_on else {}
+        return record((Outcome.OK, ""), result, trace=trace, **calibrated)
+    except Exception as error:  # other runs continue; a user's executor may return what a record cannot hold
+        memory = {"predicted": error.memory} if isinstance(error, DoesNotFit) and error.memory else {}
+        return record(ending_of(error), ExecutorResult(Source.SIMULATED, memory=memory) if memory else None)
 
 
 def record_of(

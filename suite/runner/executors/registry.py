@@ -19,7 +19,6 @@ from suite.config.executor import (
     SimulatedExecutor,
 )
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest
 from suite.runner.executors.check_executor import ScheduleCheck
 from suite.runner.executors.emulated_rank import EmulatedRank
 
@@ -35,7 +34,7 @@ class ProbeExecutor(Protocol):
 
 
 def without_ranks(executor: AnyExecutor) -> protocols.Executor:
-    """Executor of a run without ranks. Raises InvalidRequest for an executor that starts ranks."""
+    """Executor of a run without ranks."""
     match executor:
         case CheckExecutor():
             return ScheduleCheck(executor.ticks)
@@ -51,9 +50,7 @@ def without_ranks(executor: AnyExecutor) -> protocols.Executor:
             )
         case PluginExecutor():
             return executor.build()
-    raise InvalidRequest(
-        f"executor.kind={executor.kind} without ranks", rule="it starts ranks", legal="executor=simulated"
-    )
+    raise TypeError(f"executor.kind={executor.kind} starts ranks")
 
 
 def rank_stub(executor: AnyExecutor) -> ProbeExecutor | None:

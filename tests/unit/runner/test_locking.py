@@ -68,22 +68,6 @@ def test_killed_holder_is_named_and_releases_its_lock(tmp_path: Path) -> None:
     holder.wait()
 
 
-def test_file_removed_by_its_last_holder_is_locked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock on the removed file would not exclude a process that creates a file of the same name."""
-    flock, calls = fcntl.flock, 0
-
-    def remove_file_first(file: int, operation: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            (tmp_path / "a.lock").unlink()
-        flock(file, operation)
-
-    monkeypatch.setattr(fcntl, "flock", remove_file_first)
-    with hold_locks(tmp_path, ["a"], lambda _: None), open(tmp_path / "a.lock") as file, pytest.raises(BlockingIOError):
-        flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def test_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
 
