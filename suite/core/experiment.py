@@ -7,7 +7,7 @@ functions make specifications of them, for a configuration that is validated and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +20,7 @@ PERPLEXITY = "perplexity"
 PREDICTED = {"batch_time": "simulated_time", "payload_bytes": "simulated_bytes"}  # the prediction of a metric
 STUDY_TABLES = ("scores", "times", "tests", "settings")
 MAX_METRICS, MAX_SCORES, MAX_EXPERIMENTS = 64, 4, 24
+TEXT = "text that is not empty"
 NULL_NAMES = ("null", "None", "none", "")  # spellings of the point of a key without a value
 
 
@@ -28,8 +29,16 @@ class Specification:
 
     __slots__ = ()
 
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        """Rules of the fields: the name of a field, whether its value is wrong, and the rule."""
+        return ()
+
     def check(self, path: str) -> None:
         """Raises InvalidRequest for the first rule that the fields break. path: key of the specification."""
+        for name, wrong, rule in self.rules():
+            if wrong:
+                value = getattr(self, name)
+                raise InvalidRequest(f"{path}.{name}", [*value] if isinstance(value, tuple) else value, rule)
 
 
 S = TypeVar("S", bound=Specification)
@@ -65,33 +74,15 @@ class PanelSpec(Specification):
     share: bool = False
     paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def check(self, path: str) -> None:
-        if not self.title:
-            raise InvalidRequest(f"{path}.title", "", rule="text that is not empty")
-        if bool(self.key) != bool(self.metric) or bool(self.metric) == bool(self.metrics):
-            raise InvalidRequest(
-                f"{path}.metric",
-                self.metric,
-                rule="key and metric, or metrics alone",
-                legal="key=ranks metric=batch_time",
-            )
-        if len(self.metrics) > MAX_METRICS:
-            raise InvalidRequest(f"{path}.metrics", len(self.metrics), rule=f"at most {MAX_METRICS} metrics")
-        if not all((*self.names.values(), *self.metrics.values())):
-            raise InvalidRequest(f"{path}.names", "", rule="text that is not empty")
-        if self.share and not self.metrics:
-            raise InvalidRequest(
-                f"{path}.share", True, rule="only a panel with metrics has shares", legal="share=false"
-            )
-        if self.share and self.relative is not None:
-            raise InvalidRequest(f"{path}.relative", self.relative, rule="a panel has share or relative, not both")
-        if self.key == BATCHES and self.metric != PERPLEXITY:
-            raise InvalidRequest(
-                f"{path}.metric",
-                self.metric,
-                rule="key=batches has one value per validation",
-                legal=f"metric={PERPLEXITY}",
-            )
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        both = bool(self.key) != bool(self.metric) or bool(self.metric) == bool(self.metrics)
+        yield "title", not self.title, TEXT
+        yield "metric", both, "key and metric, or metrics alone, such as key=ranks metric=batch_time"
+        yield "metrics", len(self.metrics) > MAX_METRICS, f"at most {MAX_METRICS} metrics"
+        yield "names", not all((*self.names.values(), *self.metrics.values())), TEXT
+        yield "share", self.share and not self.metrics, "false for a panel without metrics"
+        yield "relative", self.share and self.relative is not None, "null for a panel with share=true"
+        yield "metric", self.key == BATCHES and self.metric != PERPLEXITY, f"{PERPLEXITY} with key={BATCHES}"
 
     @property
     def axis_label(self) -> str:
@@ -147,24 +138,14 @@ class StudySpec(Specification):
     curves: bool = True
     tables: tuple[str, ...] = ()
 
-    def check(self, path: str) -> None:
-        if not 1 <= len(self.scores) <= MAX_SCORES or not all(self.scores):
-            raise InvalidRequest(
-                f"{path}.scores",
-                list(self.scores),
-                rule=f"1 to {MAX_SCORES} names of series",
-                legal=f"{path}.scores=[top_1]",
-            )
-        if len(self.of) > MAX_EXPERIMENTS:
-            raise InvalidRequest(f"{path}.of", len(self.of), rule=f"at most {MAX_EXPERIMENTS} experiments")
-        if not all((*self.names.values(), *self.stands_for.values())):
-            raise InvalidRequest(f"{path}.names", "", rule="text that is not empty")
-        for name, value in (("target", self.target), ("samples", self.samples)):
-            if value <= 0:
-                raise InvalidRequest(f"{path}.{name}", value, rule="above 0")
-        for table in self.tables:
-            if table not in STUDY_TABLES:
-                raise UnknownName(f"{path}.tables", table, STUDY_TABLES)
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        few = 1 <= len(self.scores) <= MAX_SCORES and all(self.scores)
+        yield "scores", not few, f"1 to {MAX_SCORES} names of series, such as [top_1]"
+        yield "of", len(self.of) > MAX_EXPERIMENTS, f"at most {MAX_EXPERIMENTS} experiments"
+        yield "names", not all((*self.names.values(), *self.stands_for.values())), TEXT
+        yield "target", self.target <= 0, "above 0"
+        yield "samples", self.samples <= 0, "above 0"
+        yield "tables", not {*self.tables} <= {*STUDY_TABLES}, f"some of {', '.join(STUDY_TABLES)}"
 
     @property
     def shown_tables(self) -> tuple[str, ...]:
@@ -208,9 +189,8 @@ class RatioSpec(ExpectationSpec):
     system: str
     versus: tuple[str, ...]
 
-    def check(self, path: str) -> None:
-        if not self.versus:
-            raise InvalidRequest(f"{path}.versus", [], rule="at least one label of a run")
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        yield "versus", not self.versus, "at least one label of a run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +220,8 @@ class PredictionSpec(ExpectationSpec):
     system: str = ""
     of: str = "batch_time"
 
-    def check(self, path: str) -> None:
-        if self.of not in PREDICTED:
-            raise UnknownName(f"{path}.of", self.of, PREDICTED)
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        yield "of", self.of not in PREDICTED, f"one of {', '.join(PREDICTED)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,11 +239,9 @@ class ShareSpec(ExpectationSpec):
     of: tuple[str, ...]
     over: tuple[str, ...] = ("batch_time",)
 
-    def check(self, path: str) -> None:
-        for name, metrics in (("of", self.of), ("over", self.over)):
-            if not metrics:
-                legal = f"{path}.{name}=[update_time]"
-                raise InvalidRequest(f"{path}.{name}", [], rule="at least one metric", legal=legal)
+    def rules(self) -> Iterable[tuple[str, object, str]]:
+        yield "of", not self.of, "at least one metric, such as [update_time]"
+        yield "over", not self.over, "at least one metric, such as [batch_time]"
 
 
 EXPECTATIONS: Mapping[str, type[ExpectationSpec]] = {

@@ -8,64 +8,65 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from suite.core.errors import InvalidRequest
 
 LONGEST = 1000  # characters; a longer formula could exceed the recursion limit
 _RULE = "numbers, symbols, + - * / **, parentheses and min max sqrt log abs"
-_FUNCTIONS = {"min": min, "max": max, "sqrt": math.sqrt, "log": math.log, "abs": abs}
-_LEAST = {"min": 2, "max": 2}  # arguments; the others take one
-_NODES = (
-    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Constant),
-    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub),
-)
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    **{"min": min, "max": max, "sqrt": math.sqrt, "log": math.log, "abs": abs},
+}
+_OPERATORS: Mapping[type, Callable[..., float]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
+    **{ast.Pow: operator.pow, ast.UAdd: operator.pos, ast.USub: operator.neg},
+}
 
 
 def symbols(expression: str) -> frozenset[str]:
-    """Names of the symbols in `expression`. Raises InvalidRequest if it is not plain arithmetic."""
+    """Names of the symbols in `expression`. Raises InvalidRequest if it does not parse."""
     names = {node.id for node in ast.walk(_parse(expression)) if isinstance(node, ast.Name)}
     return frozenset(names - _FUNCTIONS.keys())
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
-    """Value of `expression` for these values of its symbols. Raises InvalidRequest if it is not a finite number."""
-    missing = sorted(symbols(expression) - set(values))
-    if missing:
-        raise InvalidRequest(
-            f"{expression!r} at {dict(values)} has no value for {', '.join(missing)}", rule="all symbols"
-        )
-    names = {**{name: float(value) for name, value in values.items()}, **_FUNCTIONS, "__builtins__": {}}
+    """Value of `expression` for these values of its symbols. Raises InvalidRequest if it is not a finite number, or not
+    plain arithmetic.
+    """
+    tree, rule = _parse(expression), "a finite number at every point"
+    if missing := sorted(symbols(expression) - set(values)):
+        raise InvalidRequest(f"{expression!r} at {dict(values)}", rule=f"a value for {', '.join(missing)}")
     try:
-        outcome = eval(compile(_parse(expression), "formula", "eval"), names)
+        outcome: Any = _value(tree.body, values)
     except (ArithmeticError, ValueError, TypeError) as error:
-        raise InvalidRequest(
-            f"{expression!r} at {dict(values)}: {error}", rule="a finite number at every point"
-        ) from error
+        raise InvalidRequest(f"{expression!r} at {dict(values)}: {error}", rule=rule) from error
     if isinstance(outcome, complex) or not math.isfinite(outcome):
-        raise InvalidRequest(f"{expression!r} at {dict(values)} is {outcome}", rule="a finite number at every point")
+        raise InvalidRequest(f"{expression!r} at {dict(values)} is {outcome}", rule=rule)
     return float(outcome)
 
 
+def _value(node: ast.expr, values: Mapping[str, float]) -> float:
+    """Value of a part of a formula. Its numbers are floats: powers of large integers could fill the memory."""
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return float(number)
+        case ast.Name(id=name) if name not in _FUNCTIONS:
+            return float(values[name])
+        case ast.UnaryOp(op=sign, operand=part) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_value(part, values))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            return _OPERATORS[type(sign)](_value(left, values), _value(right, values))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_value(each, values) for each in arguments))
+    raise InvalidRequest(f"{ast.unparse(node)!r} in a formula", rule=_RULE, legal="20*phi")
+
+
 def _parse(expression: str) -> ast.Expression:
-    """The tree of a formula, with its numbers as floats: powers of large integers could fill the memory."""
     if len(expression) > LONGEST:
         raise InvalidRequest(f"a formula of {len(expression)} characters", rule=f"at most {LONGEST}")
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        return ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidRequest(f"{expression!r} does not parse: {error}", rule=_RULE, legal="20*phi") from error
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
-        is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-        is_function = isinstance(node, ast.Name) and node.id in _FUNCTIONS
-        legal = isinstance(node, _NODES) and (is_number or not isinstance(node, ast.Constant))
-        if not legal or is_function != (id(node) in called) or (isinstance(node, ast.Call) and node.keywords):
-            raise InvalidRequest(f"{ast.unparse(node)!r} in the formula {expression!r}", rule=_RULE, legal="20*phi")
-        if is_number:
-            node.value = float(node.value)  # type: ignore[attr-defined]
-    for name, call in ((ast.unparse(node.func), node) for node in called.values()):
-        least, most = _LEAST.get(name, 1), math.inf if name in _LEAST else 1
-        if not least <= len(call.args) <= most:
-            raise InvalidRequest(f"{name} with {len(call.args)} arguments in {expression!r}", rule=f"{least} to {most}")
-    return tree

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from suite.core.errors import InvalidRequest
 from suite.core.plain_data import read_dataclass
+
+
+def check_panel(title: str, axes: Mapping[str, Sequence[str]], curves: Iterable[Mapping[str, Sequence[float]]]) -> None:
+    """Raises InvalidRequest unless a panel has a title, names of points on each axis, and a value for each point."""
+    names = {"title": [title], **axes}
+    if empty := next((name for name, texts in names.items() if not texts or not all(texts)), None):
+        raise InvalidRequest(f"panel.{empty}", names[empty], rule="at least one text, and none that is empty")
+    points = math.prod(map(len, axes.values()))
+    for system, values in (each for curve in curves for each in curve.items()):
+        if not system.strip() or len(values) != points:
+            rule = f"a name, and a value for each of {points} points"
+            raise InvalidRequest(f"panel.{system}", f"{len(values)} values", rule=rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +60,9 @@ class FigurePanel:
     caption: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.title:
-            raise InvalidRequest("panel.title", "", rule="text that is not empty")
-        if not self.x or not all(self.x):
-            raise InvalidRequest("panel.x", list(self.x), rule="at least one point, and a name for each")
+        check_panel(self.title, {"x": self.x}, (self.ours, self.paper, self.null))
         if bool(self.figure) != bool(self.publication):
             raise InvalidRequest("panel.publication", self.publication, rule="both figure and publication, or neither")
-        for curves in (self.ours, self.paper, self.null):
-            for system, values in curves.items():
-                if not system.strip() or len(values) != len(self.x):
-                    raise InvalidRequest(
-                        f"panel.{system}",
-                        f"{len(values)} values",
-                        rule=f"a name, and a value for each of {len(self.x)} points",
-                    )
 
     @property
     def identity(self) -> tuple[str, ...]:

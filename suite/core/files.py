@@ -54,8 +54,7 @@ def check_folder(folder: Path, setting: str) -> Path:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=PARTIAL) as file:
             file.write(b"\0")
     except (OSError, ValueError) as error:  # ValueError: a null character
-        why = _reason(error)
-        raise InvalidRequest(f"{setting}={folder}: {why}", rule="a folder that can be made and written") from error
+        raise _unusable(folder, setting, error) from error
     return folder
 
 
@@ -65,23 +64,22 @@ def check_access(folder: Path, setting: str) -> None:
     Raises InvalidRequest unless the nearest existing parent of `folder` is a folder that this process may write to, and
     its file system can hold files.
     """
-    why = ""
     try:
         nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        if not nearest.is_dir():
-            why = os.strerror(errno.ENOTDIR)
-        elif not os.access(nearest, os.W_OK | os.X_OK):
-            why = os.strerror(errno.EACCES)
-        elif os.statvfs(nearest).f_blocks == 0:  # a virtual file system of the kernel, such as /proc
-            why = os.strerror(errno.ENOTSUP)
+        for wrong, code in (
+            (not nearest.is_dir(), errno.ENOTDIR),
+            (not os.access(nearest, os.W_OK | os.X_OK), errno.EACCES),
+            (os.statvfs(nearest).f_blocks == 0, errno.ENOTSUP),  # a virtual file system of the kernel, such as /proc
+        ):
+            if wrong:
+                raise OSError(code, os.strerror(code))
     except (OSError, ValueError) as error:  # ValueError: a null character
-        why = _reason(error)
-    if why:
-        raise InvalidRequest(f"{setting}={folder}: {why}", rule="a folder that can be made and written")
+        raise _unusable(folder, setting, error) from error
 
 
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+def _unusable(folder: Path, setting: str, error: OSError | ValueError) -> InvalidRequest:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return InvalidRequest(f"{setting}={folder}: {why}", rule="a folder that can be made and written")
 
 
 def check_file(path: Path, setting: str) -> Path:

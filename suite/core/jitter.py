@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Op
-from suite.core.values import is_number
 
-JITTERS = ("lognormal", "uniform")
 _WORD = 2**64 - 1
 
 
@@ -30,34 +29,18 @@ class Perturbation:
     """
 
     seed: int = 0
-    jitter: str = "lognormal"
+    jitter: Literal["lognormal", "uniform"] = "lognormal"
     spread: float = 0.0
     stragglers: Mapping[int, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.jitter not in JITTERS:
-            raise UnknownName("jitter.kind", str(self.jitter), JITTERS)
-        most = 1.0 if self.jitter == "uniform" else math.inf
-        if not (is_number(self.spread) and 0 <= self.spread < most):
-            rule = "at least 0" + (" and below 1: no op takes negative time" if most == 1 else ", finite")
-            raise InvalidRequest(f"jitter.spread={self.spread}", rule=rule, legal="jitter.spread=0.1")
-        for rank, factor in self.stragglers.items():
-            if not (is_number(factor) and 0 < factor < math.inf):
-                raise InvalidRequest(
-                    f"stragglers={{{rank}: {factor}}}",
-                    rule="a finite factor above 0",
-                    legal=f"stragglers={{{rank}: 2}}",
-                )
-
     def check(self, grid: Grid) -> None:
-        """Raises InvalidRequest for a straggler outside the ranks of `grid`."""
-        for rank, factor in self.stragglers.items():
-            if not 0 <= rank < grid.size:
-                raise InvalidRequest(
-                    f"stragglers={{{rank}: {factor:g}}} on a grid of {grid.size} ranks ({grid})",
-                    rule=f"a rank from 0 to {grid.size - 1}",
-                    legal=f"stragglers={{{grid.size - 1}: {factor:g}}}",
-                )
+        """Raises InvalidRequest for uniform jitter of 1 or more, and for a straggler outside the ranks of `grid`."""
+        if self.jitter == "uniform" and self.spread >= 1:
+            raise InvalidRequest("jitter.spread", self.spread, "below 1 for uniform jitter", "jitter.spread=0.1")
+        if outside := next((rank for rank in self.stragglers if rank not in range(grid.size)), None):
+            legal = {grid.size - 1: self.stragglers[outside]}
+            rule = f"ranks of the grid {grid}, from 0 to {grid.size - 1}"
+            raise InvalidRequest("stragglers", dict(self.stragglers), rule, f"stragglers={legal}")
 
     @property
     def nothing(self) -> bool:

@@ -7,13 +7,13 @@ of another type raises `InvalidRequest` with the field, the rule and a legal val
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.values import is_number
 
 MAX_CHARACTERS = 200  # of a text or a name; the rest is cut
 T = TypeVar("T")
@@ -50,29 +50,24 @@ def read_dataclass(kind: type[T], data: Any, path: str) -> T:
     return kind(**arguments)
 
 
+_RULES = {str: "text", bool: "true or false", float: "a finite number", int: "a whole number"}
+
+
 def _convert(hint: Any, value: Any, path: str) -> Any:
     """Convert `value` to the annotated type `hint`. Raises InvalidRequest for a value of another type."""
     origin, parameters = get_origin(hint), get_args(hint)
     if origin is UnionType:  # `T | None`
         return _convert(parameters[0], value, path)
-    if hint is str and isinstance(value, str):
-        return value.strip()[:MAX_CHARACTERS]
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
-        return float(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if origin in (tuple, Sequence):
-        return _convert_sequence(parameters, value, path)
-    if origin is not None and issubclass(origin, Mapping) and isinstance(value, Mapping):
-        return {
-            str(name)[:MAX_CHARACTERS]: _convert(parameters[1], each, f"{path}.{str(name)[:MAX_CHARACTERS]}")
-            for name, each in value.items()
-        }
     if is_dataclass(hint):
         return read_dataclass(hint, value, path)  # type: ignore[arg-type]
-    raise InvalidRequest(path, value, rule=_RULES.get(origin or hint, "a mapping"))
+    if origin in (tuple, Sequence):
+        return _convert_sequence(parameters, value, path)
+    if isinstance(origin, type) and isinstance(value, Mapping):
+        named = ((str(name)[:MAX_CHARACTERS], each) for name, each in value.items())
+        return {name: _convert(parameters[1], each, f"{path}.{name}") for name, each in named}
+    if not (is_number(value) if hint is float else type(value) is hint):
+        raise InvalidRequest(path, value, rule=_RULES.get(hint, "a mapping"))
+    return value.strip()[:MAX_CHARACTERS] if hint is str else hint(value)
 
 
 def _convert_sequence(parameters: Sequence[Any], value: Any, path: str) -> tuple[Any, ...]:
@@ -96,12 +91,4 @@ def _sample(value: Any, path: str) -> float:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(path, value, rule="a list of numbers")
-    return float(value) if _is_finite(value) else math.nan
-
-
-def _is_finite(value: float) -> bool:
-    """Whether a number is finite and within the range of a float. JSON may hold integers of a thousand digits."""
-    return abs(value) <= sys.float_info.max
-
-
-_RULES = {str: "text", bool: "true or false", float: "a finite number", int: "a whole number"}
+    return float(value) if is_number(value) else math.nan

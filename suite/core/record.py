@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -135,20 +136,16 @@ class Record:
             data["series"] = {name: list(_floats(values)) for name, values in data["series"].items()}
             data["notes"] = tuple(str(note) for note in data["notes"])
             record = cls(**data)
+            mappings = [record.config, record.provenance, record.migrated_from or {}, *record.panels]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
-        if not (isinstance(record.config, dict) and isinstance(record.provenance, dict)):
-            raise DamagedRecord("config and provenance are mappings")
-        if not (isinstance(record.panels, list) and all(isinstance(panel, dict) for panel in record.panels)):
-            raise DamagedRecord("panels is a list of mappings")
-        if not isinstance(record.migrated_from, dict | None):
-            raise DamagedRecord("migrated_from is a mapping or null")
-        for name in ("key", "experiment", "system", "label", "reason"):
-            if not isinstance(getattr(record, name), str):
-                raise DamagedRecord(f"{name} is text")
-        for name, metric in record.metrics.items():
-            if not all(isinstance(text, str) for text in (metric.unit, metric.better, metric.note, metric.evidence)):
-                raise DamagedRecord(f"metric {name}: unit, better, note and evidence are text")
+        if not isinstance(record.panels, list) or not all(isinstance(each, dict) for each in mappings):
+            raise DamagedRecord("config, provenance, migrated_from and each of panels are mappings")
+        texts = [record.key, record.experiment, record.system, record.label, record.reason]
+        for metric in record.metrics.values():
+            texts += [metric.unit, metric.better, metric.note, metric.evidence]
+        if not all(isinstance(text, str) for text in texts):
+            raise DamagedRecord("key, experiment, system, label, reason and the words of a metric are text")
         return record
 
     @classmethod
@@ -166,21 +163,14 @@ def readers(path: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
     A file `KEY.json` holds one record, with an empty suffix. A file `EXPERIMENT.jsonl` holds one record per line, with
     the suffix `#LINE`.
     """
-    if path.suffix != LINES:
+    lines = None
+    with suppress(DamagedRecord):  # its reader raises again
+        lines = _text(path).split("\n") if path.suffix == LINES else None
+    if lines is None:
         yield "", partial(Record.read, path)
-        return
-    try:
-        text = _text(path)
-    except DamagedRecord as error:
-        yield "", partial(_raise, error)
-        return
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(lines or (), 1):
         if line.strip():
             yield f"#{number}", partial(Record.from_json, line)
-
-
-def _raise(error: DamagedRecord) -> Record:
-    raise error
 
 
 def _text(path: Path) -> str:
@@ -196,19 +186,10 @@ def _text(path: Path) -> str:
 
 
 def _metric(found: dict[str, Any]) -> Metric:
-    reads, fed_by = (tuple(map(str, found.get(group, ()))) for group in ("reads", "fed_by"))
-    texts = found.get("note", ""), found.get("evidence", "")
-    seconds, null = found.get("seconds"), _floats(found.get("null", []))
-    return Metric(
-        found["unit"],
-        found["better"],
-        _floats(found["values"]),
-        *texts,
-        reads,
-        fed_by,
-        null,
-        None if seconds is None else float(seconds),
-    )
+    numbers = {"values": _floats(found["values"]), "null": _floats(found.get("null", []))}
+    names = {name: tuple(map(str, found.get(name, ()))) for name in ("reads", "fed_by")}
+    seconds = found.get("seconds")
+    return Metric(**{**found, **numbers, **names, "seconds": None if seconds is None else float(seconds)})
 
 
 def _floats(values: list[float | None]) -> tuple[float, ...]:

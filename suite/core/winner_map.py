@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from suite.core.errors import InvalidRequest
+from suite.core.figure import check_panel
 from suite.core.plain_data import read_dataclass
 
 MAP = "map"
@@ -68,17 +69,7 @@ class WinnerMap:
     def __post_init__(self) -> None:
         if self.kind != MAP:
             raise InvalidRequest("panel.kind", self.kind, rule=MAP, legal=MAP)
-        if not self.title:
-            raise InvalidRequest("panel.title", "", rule="text that is not empty")
-        for name, points in (("x", self.x), ("y", self.y)):
-            if not points or not all(points):
-                raise InvalidRequest(f"panel.{name}", list(points), rule="at least one point, and a name for each")
-        cells = len(self.x) * len(self.y)
-        for curves in (self.values, self.tie_breaks):
-            for system, values in curves.items():
-                if not system.strip() or len(values) != cells:
-                    rule = f"a name, and a value for each of {cells} cells"
-                    raise InvalidRequest(f"panel.{system}", f"{len(values)} values", rule=rule)
+        check_panel(self.title, {"x": self.x, "y": self.y}, (self.values, self.tie_breaks))
 
     def winner(self, row: int, column: int) -> Winner | None:
         """Winner of a cell; None if no system has a value."""

@@ -34,7 +34,6 @@ REASONS = {
     ("suite/config/compose.py", "a pickle"): "copies of parsed YAML within the process",
     ("suite/config/locate.py", "a module by its name"): "modules of the suite, or of a folder in launch.python_path",
     ("suite/config/typed_yaml.py", "yaml.load"): "the C version of the safe loader",
-    ("suite/core/expression.py", "evaluated text"): "a tree of numbers, symbols, operators and five functions alone",
     ("suite/engine/checkpoint/model_files.py", "torch.load"): "weights_only=True reads tensors, and refuses the rest",
     ("suite/engine/torch_api/state_dicts.py", "torch.load"): "weights_only=True reads tensors, of another rank",
     ("suite/papers/common/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",

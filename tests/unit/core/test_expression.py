@@ -40,16 +40,14 @@ def test_everything_else_is_refused() -> None:
             *("a % b", "~a", "a | b", "'text'", "True", "None", "1j", "f'{a}'", "(a := 2)", "[a for a in b]", "sqrt"),
             *("sqrt * 2", "log(x=2)", "log(2, x=3)", "pow(2, 3)", "min(*a)", "(" * 250 + "1" + ")" * 250, "a\x00b"),
         ],
-        "1 to 1": ["sqrt()", "sqrt(1, 2)"],
-        "2 to inf": ["min(1)"],
+        "a finite number": ["sqrt()", "sqrt(1, 2)", "min(1)"],
         "at most 1000": ["1" + "+1" * LONGEST],
     }
+    named = dict.fromkeys(("a", "b", "c", "x", "__import__", "open", "pow"), 1.0)
     for rule, expressions in rows.items():
         for expression in expressions:
             with refused(InvalidRequest, rule=rule):
-                symbols(expression)
-            with refused(InvalidRequest, rule=rule):
-                evaluate(expression, {"a": 1, "b": 2, "c": 3})
+                evaluate(expression, named)
 
 
 def test_what_is_no_finite_number_is_refused() -> None:
@@ -59,5 +57,5 @@ def test_what_is_no_finite_number_is_refused() -> None:
     ):
         with refused(InvalidRequest, rule="finite number"):
             evaluate(expression, {"a": a})
-    with refused(InvalidRequest, subject="has no value for bsize, phi", rule="all symbols"):
+    with refused(InvalidRequest, rule="a value for bsize, phi"):
         evaluate("4*phi + 16*bsize", {"n": 1.0})

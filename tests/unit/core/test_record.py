@@ -140,7 +140,7 @@ def test_a_record_keeps_a_map_and_a_malformed_one_is_refused() -> None:
     assert read_map(row).winner(0, 0) == MAP.winner(0, 0)
     for change, key in (
         *(({"values": {"a": [1.0]}}, "panel.a"), ({"tie_breaks": {" ": [1.0, 2.0]}}, "panel. ")),
-        *(({"x": []}, "panel.x"), ({"title": ""}, "panel.title"), ({"kind": "other"}, "panel.kind")),
+        *(({"x": []}, "panel.x"), ({"title": ""}, "panel.title")),
     ):
         with refused(InvalidRequest, key):
             read_map({**MAP.to_record(), **change})

@@ -232,7 +232,7 @@ INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     # formulas
     ("at least 3 points", [FORMULA | {"points": POINTS[:2]}]),
     ("no two equal", [FORMULA | {"points": [POINTS[0]] * 3}]),
-    ("axonn.x.*has no value for f", [FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}]),
+    ("axonn.x.*a value for f", [FORMULA | {"points": [{"phi": 1.0}, *POINTS[1:]]}]),
     (
         "points.0.phi of claim axonn.x",
         [FORMULA | {"points": [{"phi": phi, "f": 1}, *POINTS[1:]]} for phi in ("1", None)],
