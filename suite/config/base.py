@@ -1,8 +1,8 @@
 """Base class and value types of the configuration models.
 
 Each key has its type, default, bounds, unit and one line of help in its model, and nowhere else. Values are strict:
-text is not read as a number, and a group accepts only the keys of its model. The examples of a field are legal values
-that an error message may suggest.
+text is not read as a number, and a group accepts only the keys of its model. An error message suggests the example of a
+field, or its default.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
-
-from suite.core.values import is_number
 
 MAX_SEED = 2**32 - 1  # the largest seed that every random number generator takes
 MAX_COUNT = 1_000_000_000
@@ -45,10 +43,9 @@ class Settings(BaseModel):
         return self.model_extra or {}
 
 
-def rule_error(rule: str, legal: str | None = None) -> PydanticCustomError:
-    """Error of a value that breaks `rule`. legal: a legal value, if the type of the key gives none."""
-    context = {"rule": rule} if legal is None else {"rule": rule, "legal": legal}
-    return PydanticCustomError("rule", "{rule}", context)
+def rule_error(rule: str) -> PydanticCustomError:
+    """Error of a value that breaks `rule`."""
+    return PydanticCustomError("rule", "{rule}", {"rule": rule})
 
 
 def _text(value: str) -> str:
@@ -58,37 +55,23 @@ def _text(value: str) -> str:
     return value
 
 
-def _name(value: str) -> str:
-    if not value:
-        raise rule_error("text that is not empty")
-    return _text(value)
-
-
-def _word(value: Any) -> Any:
-    if isinstance(value, str):
-        return _text(value)
-    if not is_number(value):
-        raise rule_error("text or a number")
-    return value
-
-
 Rerun = Literal["stale", "failed", "timeout", "all", "keep"]
 OnError = Literal["record", "stop"]
-Text = Annotated[str, AfterValidator(_text)]
-Name = Annotated[str, AfterValidator(_name), Field(examples=["text"])]
-
+Text = Annotated[str, AfterValidator(_text)]  # also a legal path
+Name = Annotated[Text, Field(min_length=1)]
+Word = Text | int | float
 
 READ_ONLY = Field(json_schema_extra={"readOnly": True})  # a key that the suite sets, not a configuration
 
-
-def name_like(example: str | None) -> Any:
-    """A Name with a legal value that error messages suggest."""
-    return Field(examples=[example])
-
-
-Word = Annotated[Any, BeforeValidator(_word), Field(examples=["text"])]
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT, examples=[1])]
-Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS, examples=[1])]
-Duration = Annotated[float, Field(gt=0, le=YEAR, examples=[120])]  # seconds
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
+Duration = Annotated[float, Field(gt=0, le=YEAR)]  # seconds
 Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0, examples=[1.0])]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Choice(Settings):
+    """A group of which a YAML file is chosen."""
+
+    name: Name
+    """Name of the choice, in labels and messages."""

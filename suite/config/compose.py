@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -21,26 +21,27 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from suite.config import checks
 from suite.config.defaults import defaults
 from suite.config.locate import TARGET, search
 from suite.config.places import OF_RANKS, check_parts
 from suite.config.plugins import argument_names
-from suite.config.refusals import every_key, legal_value, of_other_kind
-from suite.config.run import RunConfig
+from suite.config.refusals import every_key, of_other_kind
+from suite.config.run import RunConfig, checked_run
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.resources import conf_folder
-from suite.core.values import format_typed
+from suite.core.values import leaves
 
 CONF = conf_folder()
 CHOICES = "choices"  # interpolations read the choice of each group here: ${choices.schedule}
 _GROUPS = frozenset(folder.name for folder in CONF.iterdir() if folder.is_dir())
+FOLDERS = "launch.python_path"
+Composed = tuple[dict[str, Any], dict[str, Any]]  # keys with resolved interpolations, and as they are written
 
 
 def key_of(override: str) -> str:
@@ -104,8 +105,13 @@ def _loader(folders: tuple[str, ...]) -> ConfigLoaderImpl:
     Plugins.instance()  # registers the readers of files
     path = ConfigSearchPathImpl()
     path.append("main", f"file://{CONF}")
-    for folder in folders:
+    for folder in map(Path, folders):
         path.append("launch.python_path", f"file://{folder}")
+        for group, names in groups().items():
+            if twice := {*names} & {*_choices(folder / group)}:  # Hydra would silently take the first
+                name = min(twice)
+                rule = f"there is a {group}={name} already"
+                raise InvalidRequest(f"{folder / group / name}.yaml", rule=rule, legal=f"{group}={name}_of_mine")
     path.append("schema", "structured://")
     loader = ConfigLoaderImpl(path)
     loader.repository = _ParsedOnce(loader.repository)  # type: ignore[assignment]
@@ -146,37 +152,29 @@ def _is_value(override: Override) -> bool:
     return override.package is None and override.key_or_group not in _GROUPS
 
 
-class Composition(NamedTuple):
-    """Composed keys as plain data: once with resolved interpolations, and once as written."""
-
-    resolved: dict[str, Any]
-    unresolved: dict[str, Any]
-
-
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose the overrides. Returns the resolved keys as plain data, whose values are not checked.
 
     Raises UnknownName with the nearest match, and InvalidRequest for any other error in the overrides.
     """
-    return compose_both(overrides).resolved
+    return compose_both(overrides)[0]
 
 
-def compose_both(overrides: Sequence[str]) -> Composition:
-    """Compose the overrides, with and without resolved interpolations. Raises as `composed` does."""
-    check_names(overrides)
-    search(own_folders(overrides))  # a schedule is checked here before any rank starts
+def compose_both(overrides: Sequence[str]) -> Composed:
+    """The composed keys as plain data, with and without resolved interpolations. Raises as `composed` does."""
     try:
+        search(own_folders(overrides))  # a schedule is checked here before any rank starts
         composed = _compose(overrides)
         if any(override.startswith("~") for override in overrides):  # a deleted key takes its default
             composed = OmegaConf.merge(OmegaConf.create(dict(defaults())), composed)  # type: ignore[assignment]
-        return Composition(plain(composed), plain(composed, resolved=False))
+        return plain(composed), plain(composed, resolved=False)
     except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:  # of Hydra's own, too
         raise explained(error, overrides) from error
 
 
 def resolve(overrides: Sequence[str]) -> RunConfig:
     """The checked configuration of these overrides. Raises as `composed` does, and for the first illegal value."""
-    config = checks.checked_run(composed(overrides))
+    config = checked_run(composed(overrides))
     check_parts(config)
     return config
 
@@ -188,20 +186,9 @@ def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in data.items() if key != CHOICES}
 
 
-def groups(overrides: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The config groups and their choices, including those in the folders of the command line."""
-    folders = {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
-    for own_folder in own_folders(overrides):
-        for group, names in folders.items():
-            more = _choices(own_folder / group)
-            if twice := set(more) & set(names):  # Hydra would silently take the first
-                name = min(twice)
-                legal = f"{group}={name}_of_mine"
-                raise InvalidRequest(
-                    f"{own_folder / group / name}.yaml", rule=f"there is a {group}={name} already", legal=legal
-                )
-            names.extend(more)
-    return folders
+def groups() -> dict[str, list[str]]:
+    """The config groups and their choices."""
+    return {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
 
 
 def _choices(folder: Path) -> list[str]:
@@ -214,62 +201,36 @@ def own_folders(overrides: Sequence[str]) -> list[Path]:
     """
     folders: list[Any] = []
     for override in overrides:
-        if override.partition("=")[0] == "launch.python_path":
-            try:
-                value = OverridesParser.create().parse_override(override).value()
-            except HydraException:
-                continue  # the composition reports the error in one line
+        if override.partition("=")[0] == FOLDERS:
+            value = OverridesParser.create().parse_override(override).value()
             folders = value if isinstance(value, list) else [value]
-    for name in folders:
-        if not Path(str(name)).is_dir():
-            raise InvalidRequest(
-                f"launch.python_path={folders}: no folder {name}", rule="a list of folders", legal="[FOLDER]"
-            )
+    if absent := [name for name in folders if not Path(str(name)).is_dir()]:
+        raise InvalidRequest(FOLDERS, folders, f"there is no folder {absent[0]}", "[FOLDER]")
     return [Path(str(name)).resolve() for name in folders]
 
 
 def choices(override: str, overrides: Sequence[str]) -> list[str]:
     """The override for each of its values in a sweep over `overrides`; itself if it has no comma-separated values.
 
-    Raises InvalidRequest for a syntax error and for a sweep without a list of values.
+    Raises InvalidRequest for a syntax error, and for a sweep without a list of values.
     """
-    parser = OverridesParser.create(config_loader=_loader(tuple(map(str, own_folders(overrides)))))
     try:
+        parser = OverridesParser.create(config_loader=_loader(tuple(map(str, own_folders(overrides)))))
         (tree,) = parser.parse_overrides([override])
     except HydraException as error:
         raise explained(error, overrides) from error
     if not tree.is_sweep_override():
         return [override]
     if not tree.is_discrete_sweep():
-        key = key_of(override)
-        raise InvalidRequest(override, rule="a sweep lists its values", legal=f"{key}=1,2 or {key}=range(1,3)")
+        raise InvalidRequest(override, rule="a sweep lists its values", legal=f"{key_of(override)}=1,2")
     return [f"{tree.get_key_element()}={value}" for value in tree.sweep_string_iterator()]
 
 
-def check_names(overrides: Sequence[str]) -> None:
-    """Check that each `group=choice` names existing choices (`group=a,b` in a sweep names two)."""
-    legal_groups = groups(overrides)
-    for override in overrides:
-        key, override_value, value = override.partition("=")
-        if key_of(override).startswith(("hydra.", "hydra/")):
-            raise InvalidRequest(override, rule="Hydra's own settings have no effect", legal="seed=1")
-        if not override_value and not override.startswith("~"):
-            info = every_key(RunConfig).get(key)
-            example = _default_choice(key) or next(map(format_typed, legal_value(info) if info else ()), "VALUE")
-            raise InvalidRequest(
-                f"{override} without a value", rule="an override is KEY=VALUE", legal=f"{key}={example}"
-            )
-        if key in legal_groups and not re.search(r"[\[\]{}()$]", value):
-            for choice in (part.strip("'\" ") for part in value.split(",")):
-                if choice not in (*legal_groups[key], "null"):
-                    raise UnknownName(key, choice, legal_groups[key], legal=repr(_default_choice(key)))
-
-
-@cache
-def _default_choice(group: str) -> str:
-    """The default choice of a group; empty for an unknown group."""
-    defaults = [each for each in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(each, Mapping)]
-    return next((str(each[group]) for each in defaults if group in each), "")
+_REFUSALS = (  # pattern of a message of Hydra's with the setting, its rule, and advice for this setting and its key
+    (r"Missing mandatory value: .*full_key: ([\w.]+)", "this choice requires a value", "{key}=VALUE"),
+    (r"Ambiguous value for argument '([^']+)'", "several values are a sweep with a run each", "suite sweep {setting}"),
+    (r"^Error merging override (\S+)", "keys with values of their own", "{key}.NAME=VALUE"),
+)
 
 
 def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
@@ -278,46 +239,34 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         name = error.override.partition("=")[0]
         rule = "a key and a value in Hydra's grammar, with every bracket and quote closed"
         return InvalidRequest(f"the override {error.override}", rule=rule, legal=f"{name}=VALUE")
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        return UnknownName(group, choice, error.options)
     text = " ".join(str(error).split())
-    if missing := re.search(r"Missing mandatory value: .*full_key: ([\w.]+)", text):
-        what, legal = f"{missing[1]} has no value", f"{missing[1]}=VALUE"
-        return InvalidRequest(what, rule="this choice requires one", legal=legal)
-    if ambiguous := re.search(r"Ambiguous value for argument '([^']+)'", text):
-        legal = f"suite sweep {ambiguous[1]}"
-        return InvalidRequest(ambiguous[1], rule="several values are a sweep with a run each", legal=legal)
-    if merged := re.match(r"Error merging override (\S+)", text):
-        return InvalidRequest(merged[1], rule="keys with values of their own", legal=f"{key_of(merged[1])}.NAME=VALUE")
+    for pattern, rule, legal in _REFUSALS:
+        if match := re.search(pattern, text):
+            return InvalidRequest(match[1], rule=rule, legal=legal.format(setting=match[1], key=key_of(match[1])))
     if unknown := re.search(r"Could not override '([\w.]+)'", text):
-        if override := next((each for each in overrides if key_of(each) == unknown[1] and unknown[1] in groups()), ""):
-            return InvalidRequest(override, rule="a part of another group", legal=f"{unknown[1]}@executor.{override}")
-        paths = [o for o in overrides if key_of(o) == "launch.python_path"]
-        single = [o for o in overrides if o.partition("=")[0] in groups() and "," not in o]
-        base = _compose([*single, *paths])
-        data = plain(base, resolved=False)
-        if addition := _addition(unknown[1], data, overrides):
-            return addition
-        keys = list(_keys(data))
-        near = get_close_matches(unknown[1], keys, n=1, cutoff=0.4)
-        parent = unknown[1].rpartition(".")[0]
-        beside = [key for key in keys if key.rpartition(".")[0] == parent]
-        legal_keys = {*near, *(beside or (key for key in keys if "." not in key))}
-        return UnknownName("config key", unknown[1], legal_keys, legal="")
-    return InvalidRequest(text)
+        return _unknown_key(unknown[1], overrides)
+    return InvalidRequest(text, rule="YAML files of keys and values, and overrides of these keys")
 
 
-def _addition(key: str, data: Any, overrides: Sequence[str]) -> InvalidRequest | None:
-    """The refusal of a legal key that the chosen YAML files leave out. Hydra adds such a key only after a `+`."""
+def _unknown_key(key: str, overrides: Sequence[str]) -> InvalidRequest:
+    """The refusal of a key that the chosen YAML files leave out. Hydra adds a legal one only after a `+`."""
     override = next((each for each in overrides if key_of(each) == key), key)
-    legal_keys = every_key(RunConfig, data=data)
-    *groups, name = key.split(".")
-    for group in groups:
-        data = data.get(group) if isinstance(data, Mapping) else None
-    path = data.get(TARGET) if isinstance(data, Mapping) and key.rpartition(".")[0] not in OF_RANKS else None
-    if isinstance(path, str) and name in argument_names(path):
-        return InvalidRequest(override, rule=f"{path} takes it, and the chosen YAML has no {key}", legal=f"+{override}")
-    if key in legal_keys:
-        return InvalidRequest(override, rule=f"the chosen YAML has no {key}: it is added", legal=f"+{override}")
-    return of_other_kind(RunConfig, key, override)
+    if key in _GROUPS:
+        return InvalidRequest(override, rule="a part of another group", legal=f"{key}@executor.{override}")
+    chosen = [each for each in overrides if key_of(each) in _GROUPS and "," not in each]
+    data = plain(_compose([*chosen, *(each for each in overrides if key_of(each) == FOLDERS)]), resolved=False)
+    parent, _, name = key.rpartition(".")
+    path = dict(leaves(data)).get(f"{parent}.{TARGET}") if parent not in OF_RANKS else None
+    if key in every_key(RunConfig, data=data) or (isinstance(path, str) and name in argument_names(path)):
+        rule = f"the chosen YAML files have no {key}, which a + adds"
+        return InvalidRequest(override, rule=rule, legal=f"+{override}")
+    keys = list(_keys(data))
+    beside = [each for each in keys if each.rpartition(".")[0] == parent] or [each for each in keys if "." not in each]
+    legal_keys = {*get_close_matches(key, keys, n=1, cutoff=0.4), *beside}
+    return of_other_kind(RunConfig, key, override) or UnknownName("config key", key, legal_keys, legal="")
 
 
 def _keys(data: Any, prefix: str = "") -> Iterator[str]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
-from suite.config.base import READ_ONLY, Settings
+from pydantic import BaseModel
+
+from suite.config.base import READ_ONLY
 from suite.config.optimizer import Optimizer
+from suite.config.refusals import groups_of
 from suite.config.run import RunConfig
 
 
@@ -22,12 +25,11 @@ def defaults() -> Mapping[str, Any]:
     return defaults_of(RunConfig)
 
 
-def defaults_of(model: type[Settings]) -> dict[str, Any]:
+def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
     """The keys of a group with a default, by their names in YAML, including nested groups."""
     defaults: dict[str, Any] = {}
     for name, info in model.model_fields.items():
-        groups = [each for each in (info.annotation, *get_args(info.annotation)) if _is_group(each)]
-        if groups:  # an executor is one of several models
+        if groups := groups_of(info.annotation):  # an executor is one of several models
             if len(groups) == 1 and _is_closed(groups[0]) and (below := defaults_of(groups[0])):
                 defaults[info.alias or name] = below
         elif not info.is_required() and info.json_schema_extra != READ_ONLY.json_schema_extra:
@@ -65,10 +67,6 @@ def _are_groups(value: Any, default_values: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(default_values, Mapping)
 
 
-def _is_group(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Settings)
-
-
-def _is_closed(group: type[Settings]) -> bool:
+def _is_closed(group: type[BaseModel]) -> bool:
     """Whether the keys of the model belong to every choice of the group."""
     return group is Optimizer or group.model_config.get("extra") == "forbid"

@@ -8,41 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from suite.config import protocols
-from suite.config.base import Count, Name, Settings, Text, rule_error
+from suite.config.base import Count, Name, Positive, Settings, Text
 from suite.config.locate import TARGET
 from suite.config.plugins import Plugin, build
 from suite.core.protocols import CostModel
-from suite.core.values import is_number
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
-
-def _source_folders(value: Any) -> Any:
-    """Check that folders lie below suite or baselines. Hashing another folder could read a whole disk."""
-    listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    if not listed or not all(each.split("/")[0] in ("suite", "baselines") and ".." not in each for each in value):
-        raise rule_error("a list of folders below suite or baselines")
-    return value
-
-
-def _factors(value: Any) -> Any:
-    """A factor for each rank. JSON has text as keys, so a rank may be text of digits."""
-    if value is None:
-        return None
-    fits = isinstance(value, Mapping) and all(
-        isinstance(rank, str | int) and str(rank).isdecimal() and is_number(factor) and factor > 0
-        for rank, factor in value.items()
-    )
-    if not fits:
-        raise rule_error("a finite factor above 0 for each rank")
-    return {int(rank): float(factor) for rank, factor in value.items()}
-
-
-Sources = Annotated[Any, BeforeValidator(_source_folders), Field(default_factory=list, examples=[["suite/simulate"]])]
-Seconds = Annotated[float, Field(ge=0, examples=[0.01])]
+Folder = Annotated[str, Field(pattern=r"^(suite|baselines)(/\w+)*$")]  # hashing any other could read a whole disk
+Factors = dict[Annotated[int, Field(strict=False, ge=0)], Positive]  # JSON has text as keys
+Seconds = Annotated[float, Field(ge=0)]
 
 
 class ExecutorSettings(Settings):
@@ -62,7 +40,7 @@ class ExecutorSettings(Settings):
     """Name in the record and on the page."""
     label: Text | None = None
     """Label of the run; null: the system and its grid."""
-    sources: Sources
+    sources: Annotated[list[Folder], Field(default_factory=list)]
     """Folders whose code decides the numbers, in addition to the code of the ranks."""
 
     @property
@@ -73,7 +51,7 @@ class ExecutorSettings(Settings):
     @property
     def reads_graphs(self) -> bool:
         """Whether it reads the groups graph, partitioner and exchange."""
-        return False
+        return reads_graphs(self.plain())
 
 
 class RealExecutor(ExecutorSettings):
@@ -93,26 +71,22 @@ class FullGraphExecutor(ExecutorSettings):
     kind: Literal["full_graph"]
     """Real processes, each with its part of one graph."""
 
-    @property
-    def reads_graphs(self) -> bool:
-        return True
-
 
 class Jitter(Settings):
     """Factor on each forward and backward pass, by seed, rank and op."""
 
-    kind: Annotated[Literal["lognormal", "uniform"], Field(examples=["lognormal"])] = "lognormal"
+    kind: Literal["lognormal", "uniform"] = "lognormal"
     """Distribution: lognormal, or uniform from 1 - spread to 1 + spread."""
-    spread: Annotated[float, Field(ge=0, examples=[0.1])] = 0.0
+    spread: Annotated[float, Field(ge=0)] = 0.0
     """Standard deviation of the logarithm, or half the width of the uniform distribution, below 1."""
 
 
 class LinkConfig(Settings):
     """Link between two ranks."""
 
-    latency: Annotated[float, Field(ge=0, examples=[5.0e-4])]
+    latency: Annotated[float, Field(ge=0)]
     """Seconds from the end of an op to the start of the op that waits for it."""
-    bandwidth: Annotated[float, Field(gt=0, examples=[5.0e9])]
+    bandwidth: Annotated[float, Field(gt=0)]
     """Bytes per second."""
 
 
@@ -131,7 +105,7 @@ class EmulatedExecutor(ExecutorSettings):
     """Seconds of each copy of a stage's weights that the weight policy requests."""
     jitter: Annotated[Jitter | None, Field(examples=[None])] = None
     """Random factor on each pass; null: none."""
-    stragglers: Annotated[dict[int, float] | None, BeforeValidator(_factors), Field(examples=[{0: 1.5}])] = None
+    stragglers: Annotated[Factors | None, Field(examples=[{0: 1.5}])] = None
     """Factor on the passes of a rank, by rank; null: none."""
     network: Annotated[LinkConfig | None, Field(examples=[None])] = None
     """Link of the simulation of the run; null: the mean of the run's own messages."""
@@ -164,7 +138,7 @@ class Ticks(Settings):
     """Ticks of a whole backward pass: input gradient and weight gradient."""
     weight: Count
     """Ticks of the weight gradient, where the schedule splits backward passes."""
-    update: Annotated[int, Field(ge=0, le=1_000_000_000, examples=[0])]
+    update: Annotated[int, Field(ge=0, le=1_000_000_000)]
     """Ticks of an update."""
 
 
@@ -189,9 +163,9 @@ class SimulatedExecutor(ExecutorSettings):
     """Modelled machine."""
     efficiency: Plugin[Efficiency]
     """Share of the machine's peak that the software reaches."""
-    plan: Annotated[Literal["given", "search"], Field(examples=["given"])] = "given"
+    plan: Literal["given", "search"] = "given"
     """given: grid and microbatch of the config; search: the fastest grid and microbatch on the same devices."""
-    account: Annotated[Literal["auto", "blocks", "layers"], Field(examples=["auto"])] = "auto"
+    account: Literal["auto", "blocks", "layers"] = "auto"
     """blocks: simulate the blocks of a GPT; layers: the layers of any network; auto: blocks for a GPT that drains."""
     symmetric: bool = True
     """Whether one replica is simulated for all; false: every rank is simulated."""
@@ -222,10 +196,6 @@ class PluginExecutor(ExecutorSettings):
     graphs: bool = False
     """It reads the groups graph, partitioner and exchange."""
 
-    @property
-    def reads_graphs(self) -> bool:
-        return self.graphs
-
     def build(self) -> protocols.Executor:
         """The executor. Raises InvalidRequest for an argument that its class refuses."""
         built: protocols.Executor = build({TARGET: self.target, **self.more}, "executor", protocols.Executor)
@@ -246,7 +216,6 @@ Executor = Annotated[AnyExecutor, Field(discriminator="kind")]
 BY_KIND: Mapping[str, type[ExecutorSettings]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyExecutor)
 }
-KINDS = tuple(BY_KIND)
 
 
 def reads_graphs(executor: Any) -> bool:

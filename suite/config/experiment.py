@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from suite.config.base import Duration, Name, Positive, Settings, rule_error
+from suite.config.base import Choice, Duration, Positive
 from suite.core.experiment import read_expectation, read_panel, read_study
 
 
-def _runs(value: Any) -> Any:
-    lists = isinstance(value, list) and all(isinstance(entry, list) for entry in value)
-    if not lists or not all(isinstance(word, str) for entry in value for word in entry):
-        raise rule_error("a list of lists of overrides")
-    return value
-
-
-Runs = Annotated[list[list[str]], BeforeValidator(_runs)]
-
-
-class Experiment(Settings):
+class Experiment(Choice):
     """Runs to compare, expectations on them, and their panels on the page of the report."""
 
-    name: Name
-    """Name of the experiment."""
     title: str = ""
     """Title of its section on the page."""
     question: str = ""
@@ -47,7 +35,7 @@ class Experiment(Settings):
     """Panels over the runs."""
     study: dict[str, Any] | None = None
     """Accuracy study over seeds."""
-    runs: Annotated[Runs, Field(default_factory=list)]
+    runs: Annotated[list[list[str]], Field(default_factory=list)]
     """Overrides of each run."""
 
     @model_validator(mode="after")
@@ -61,10 +49,9 @@ class Experiment(Settings):
         return self
 
 
-class Scale(Settings):
+class Scale(Choice):
     """Experiments of one `make reproduce`."""
 
-    name: Name
     reproduce: list[Any]
     """Experiments with their overrides, in order."""
     league: bool = False

@@ -13,18 +13,18 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.core.resources import ROOT
+from suite.core.values import format_value
 
 TARGET, PARTIAL = "_target_", "_partial_"
 ROOTS = ("suite", "baselines")
 _LEGAL = "suite.weights.policy.Latest, or a class in a folder of launch.python_path"
-_RULE = "a class or function of the suite, its baselines, or a folder of launch.python_path, named where it is defined"
+_RULE = "a public class or function of the suite, its baselines, or a folder of launch.python_path, defined there"
 _folders: list[Path] = []  # folders of the user, which are added to sys.path
 
 
@@ -53,12 +53,8 @@ def locate(path: str) -> Any:
         public = {key: value for key, value in vars(source).items() if not key.startswith("_") and _allowed(value)}
         homes = [f"{home}.{key}" for key, value in public.items() if f"{value.__module__}.".startswith(f"{top}.")]
         raise UnknownName("class", path, homes)
-    if name.startswith("_") or not (inspect.isclass(target) or inspect.isroutine(target)):
-        kind = f"a {type(target).__name__}"
-        raise InvalidRequest(f"{path} is {kind}", rule="a class or a function with a public name", legal=_LEGAL)
-    if not _allowed(target):
-        at = f"{target.__module__}.{target.__qualname__}"
-        raise InvalidRequest(f"{path} is {at}", rule=_RULE, legal=_LEGAL)
+    if name.startswith("_") or not (inspect.isclass(target) or inspect.isroutine(target)) or not _allowed(target):
+        raise InvalidRequest(f"{path} is {format_value(target)}", rule=_RULE, legal=_LEGAL)
     return target
 
 
@@ -68,13 +64,12 @@ def module(path: str) -> ModuleType:
     Raises UnknownName with the nearest path, MissingDependency if it needs an absent package, and InvalidRequest for a
     module of another package, which is not imported.
     """
-    top = path.partition(".")[0]
-    spec = _spec(top)
-    if spec is not None and top not in ROOTS and not _in_folders(spec):
+    legal = _is_legal(path.partition(".")[0])
+    if legal is False:
         rule = "a module of the suite, its baselines, or a folder of launch.python_path"
         raise InvalidRequest(f"{path} is in no such folder", rule=rule, legal=_LEGAL)
     try:
-        if spec is not None:
+        if legal:
             return importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name and not f"{path}.".startswith(f"{error.name}."):
@@ -96,28 +91,21 @@ def _modules() -> Iterator[str]:
     yield from (each.name for each in pkgutil.iter_modules(map(str, _folders)))
 
 
-def _spec(top: str) -> ModuleSpec | None:
-    """Import spec of a top-level module, which is not imported."""
+def _is_legal(top: str) -> bool | None:
+    """Whether a top-level module is the suite, its baselines, or lies directly in a folder of the user; a subfolder may
+    hold a virtual environment. None if there is no such module. It is not imported.
+    """
     try:
-        return importlib.util.find_spec(top) if top.isidentifier() else None
+        spec = importlib.util.find_spec(top) if top.isidentifier() else None
     except (ImportError, ValueError):  # ValueError: a module without origin, such as __main__
         return None
-
-
-def _in_folders(spec: ModuleSpec) -> bool:
-    """Whether a module lies directly in a folder of the user; a subfolder may hold a virtual environment."""
-    if spec.submodule_search_locations is not None:
-        places = [Path(location) for location in spec.submodule_search_locations]
-    else:
-        places = [Path(spec.origin)] if spec.has_location and spec.origin else []
-    return bool(places) and all(place.resolve().parent in _folders for place in places)
+    if spec is None or top in ROOTS:
+        return None if spec is None else True
+    places = spec.submodule_search_locations or ([spec.origin] if spec.has_location and spec.origin else [])
+    return bool(places) and all(Path(place).resolve().parent in _folders for place in places)
 
 
 def _allowed(target: Any) -> bool:
     """Whether `target` was defined in the suite, its baselines or the user's folders."""
     home = getattr(target, "__module__", None)
-    if not isinstance(home, str) or not callable(target):
-        return False
-    top = home.partition(".")[0]
-    spec = _spec(top)
-    return top in ROOTS or (spec is not None and _in_folders(spec))
+    return isinstance(home, str) and callable(target) and bool(_is_legal(home.partition(".")[0]))

@@ -1,15 +1,13 @@
-"""Modules of networks and data sources: the members that the suite uses, with defaults for optional ones."""
+"""Modules of networks: the members that the suite uses, with defaults for optional ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from suite.config.locate import module
 from suite.core.errors import InvalidRequest
-
-Described = TypeVar("Described", bound="NetworkModule | SourceModule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +33,10 @@ class NetworkModule:
     decode: Callable[..., Any] | None = None
 
 
-def _any_shape(name: str, folder: Any, shape: Any) -> None:
-    """Accept every network."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceModule:
-    """The module of a data source.
-
-    Attributes:
-        check_shape: `check_shape(name, folder, shape)`, raises InvalidRequest for a network that cannot read the data.
-    """
-
-    check_shape: Callable[[str, Any, Any], None] = _any_shape
-
-
 def network_module(path: str) -> NetworkModule:
     """The module of a network. Raises InvalidRequest without a required member, and as `locate.module`."""
-    return _described(path, NetworkModule, f"model.network={path}", "suite.models.gpt")
-
-
-def source_module(path: str) -> SourceModule:
-    """The module of a data source. Raises as `locate.module`."""
-    return _described(path, SourceModule, f"data.source of {path}", "suite.data.text")
-
-
-def _described(path: str, kind: type[Described], what: str, legal: str) -> Described:
-    names = {field.name for field in fields(kind)}
+    names = {field.name: field.default is MISSING for field in fields(NetworkModule)}
     members = {name: value for name, value in vars(module(path)).items() if name in names}
-    if missing := [field.name for field in fields(kind) if field.default is MISSING and field.name not in members]:
-        what, rule = f"{what}, which has no {' and no '.join(missing)}", f"a module with {', '.join(missing)}"
-        raise InvalidRequest(what, rule=rule, legal=legal)
-    return kind(**members)
+    if missing := [name for name, required in names.items() if required and name not in members]:
+        raise InvalidRequest("model.network", path, f"a module with {', '.join(missing)}", "suite.models.gpt")
+    return NetworkModule(**members)

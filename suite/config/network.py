@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from suite.config.base import Count, Name, Settings, Share, name_like
+from suite.config.base import Choice, Count, Name, Settings, Share
 from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.core.protocols import DataSource, MaskMethod
@@ -16,21 +16,20 @@ from suite.workload.gcn import GCN
 from suite.workload.transformer import Network
 
 
-class Model(Settings):
+class Model(Choice):
     """A network: its shape for counts, and the module that makes its layers. A module may read further keys."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: Name
-    network: Annotated[Name, name_like("suite.models.gpt")]
+    network: Annotated[Name, Field(examples=["suite.models.gpt"])]
     """Module with `layers(shape, ...)`, `ties(shape)` and `loss`."""
-    dropout: Annotated[Share, Field(examples=[0.0])] = 0.0
+    dropout: Share = 0.0
     """Share of the activations that dropout sets to zero."""
-    dtype: Annotated[Literal["float64", "float32", "float16", "bfloat16"], Field(examples=["float32"])] = "float32"
+    dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float32"
     """Type of the weights."""
-    order: Annotated[Name, name_like("auto")] = "paper"
+    order: Literal["paper", "auto"] = "paper"
     """Order of a graph layer's two products: paper, (A H) W; auto, the one that sends fewer columns."""
-    epoch: Annotated[Name, name_like("lean")] = "paper"
+    epoch: Literal["paper", "lean"] = "paper"
     """Sparse products of an epoch of L graph layers: paper, 2 L; lean, 2 (L - 1)."""
     shape: Plugin[Network | GCN]
     """Sizes of the network, from which parameters, flops and bytes follow."""
@@ -39,43 +38,40 @@ class Model(Settings):
 class KernelForms(Settings):
     """Forms of layers, losses and steps that give the same results up to rounding."""
 
-    compile: Annotated[Literal["none", "block"], Field(examples=["none"])] = "none"
+    compile: Literal["none", "block"] = "none"
     """block: torch.compile runs each layer that checkpoints count; none: layers run as written."""
-    accumulate: Annotated[Literal["autograd", "in_place"], Field(examples=["autograd"])] = "autograd"
+    accumulate: Literal["autograd", "in_place"] = "autograd"
     """in_place: products of a backward pass add to the gradients of weights; autograd: sums follow products."""
-    loss_chunk: Annotated[Count | None, Field(examples=[None])] = None
+    loss_chunk: Count | None = None
     """Rows of outputs whose loss is computed in single precision at a time; null: all."""
     fused: bool = False
     """Whether one kernel makes a whole optimizer step on a GPU: the engine's in mixed precision, or torch's."""
 
 
-class DataConfig(Settings):
+class DataConfig(Choice):
     """Data that the network learns from."""
 
-    name: Name
-    folder: Annotated[Name | None, name_like(None)]
+    folder: Name | None
     """Folder of a published data set; null: the data are made or come with Python."""
     source: Plugin[DataSource]
     """Reader of the batches."""
 
 
-class Precision(Settings):
+class Precision(Choice):
     """Number formats of a training."""
 
-    name: Name
-    half: Annotated[Literal["auto", "bfloat16", "float16"] | None, Field(examples=["bfloat16"])] = None
+    half: Literal["auto", "bfloat16", "float16"] | None = None
     """Type of passes, messages and reductions in mixed precision: bfloat16, float16 or auto; null: full precision."""
     loss_scale: Plugin[LossScale] | None = None
     """Dynamic loss scale; null: 1."""
 
 
-class PruningConfig(Settings):
+class PruningConfig(Choice):
     """Weights that are removed, and the method that selects them."""
 
-    name: Name
     sparsity: Annotated[Share, Field(examples=[0.9])] = 0.0
     """Fraction of the prunable weights that is removed."""
-    scope: Annotated[Literal["weights", "all"], Field(examples=["weights"])] = "weights"
+    scope: Literal["weights", "all"] = "weights"
     """weights: weights of linear layers and convolutions; all: also biases, norms and embeddings."""
     searches: bool = False
     """The method searches for its mask during training, so memory is predicted for dense states."""
@@ -83,9 +79,8 @@ class PruningConfig(Settings):
     """How the mask is drawn; null: nothing is pruned."""
 
 
-class MemoryConfig(Settings):
+class MemoryConfig(Choice):
     """Form and place of the model states."""
 
-    name: Name
     layout: Plugin[Callable[..., Layout]]
     """Layout of each weight's states."""

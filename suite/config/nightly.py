@@ -6,29 +6,25 @@ import shlex
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from suite.config.base import Count, Name, Settings, name_like, rule_error
+from suite.config.base import Count, Name, Settings, rule_error
 from suite.config.refusals import validated
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
 from suite.core.resources import conf_folder
+from suite.core.values import Json
 
 FILE = conf_folder() / "nightly.yaml"
-
-
-def split(command: str) -> list[str]:
-    """Overrides of a command line. Raises ValueError for unbalanced quotes."""
-    return shlex.split(command)
 
 
 def _commands(commands: list[str]) -> list[str]:
     for command in commands:
         try:
-            overrides = split(command)
+            overrides = shlex.split(command)
         except ValueError as error:
             raise rule_error("overrides quoted as in a shell") from error
         if any(override.partition("=")[0] == "reports" or override.startswith("-") for override in overrides):
@@ -40,28 +36,20 @@ def _date_as_text(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value  # YAML reads the name of a nightly run as a date
 
 
-Relative = Annotated[float, Field(ge=0.001, le=10.0, examples=[0.05])]
+Relative = Annotated[float, Field(ge=0.001, le=10.0)]
 Commands = Annotated[list[Name], BeforeValidator(lambda value: value or []), AfterValidator(_commands)]
-
-
-class ResumeKey(TypedDict):
-    """Settings that must be equal for an interrupted nightly run to be resumed."""
-
-    repeated: list[str]
-    once: list[str]
-    repeats: int
 
 
 class NightlySettings(Settings):
     """Commands of a nightly run, and criteria of a regression."""
 
-    reports: Annotated[Name, name_like("reports/nightly")]
+    reports: Name
     """Folder with a folder per nightly run, history.jsonl and index.html."""
     repeated: Annotated[Commands, Field(examples=[["system=pytorch"]])]
     """Command lines of `suite run`; every repeat makes all of them, one after the other."""
     once: Annotated[Commands, Field(examples=[["system=pytorch"]])]
     """Command lines whose values do not depend on timing; they run once."""
-    repeats: Annotated[int, Field(ge=1, le=1000, examples=[10])]
+    repeats: Annotated[int, Field(ge=1, le=1000)]
     """Repeats of each repeated command line."""
     metrics: Annotated[list[Name], Field(examples=[["batch_time"]])]
     """Timing metrics that are judged; counted metrics are always judged."""
@@ -71,13 +59,13 @@ class NightlySettings(Settings):
     """Probability of a false alarm in one nightly run, over all its metrics."""
     min_rounds: Annotated[int, Field(ge=4, le=40, examples=[12])]
     """Rounds of old and new code that confirm a candidate regression; doubled if inconclusive."""
-    unpaired_threshold: Annotated[Relative, Field(examples=[0.35])]
+    unpaired_threshold: Relative
     """Smallest relative change that counts if old code cannot run next to new code."""
-    baseline: Annotated[Name | None, BeforeValidator(_date_as_text), name_like(None)] = None
+    baseline: Annotated[Name | None, BeforeValidator(_date_as_text)] = None
     """Nightly run or folder of records to compare with in addition to the accepted baseline; null: none."""
-    keep: Annotated[Count, Field(examples=[60])]
+    keep: Count
     """Nightly runs whose records are kept."""
-    deadline: Annotated[float, Field(ge=1, le=864_000, examples=[900])]
+    deadline: Annotated[float, Field(ge=1, le=864_000)]
     """Seconds for one command line."""
 
     @property
@@ -90,23 +78,18 @@ class NightlySettings(Settings):
         """Command lines of the first repeat."""
         return [*self.repeated, *self.once]
 
-    def resume_key(self) -> ResumeKey:
-        """Settings that decide whether an interrupted nightly run is resumed."""
-        return {"repeated": self.repeated, "once": self.once, "repeats": self.repeats}
+    def resume_key(self) -> dict[str, Json]:
+        """Settings that must be equal for an interrupted nightly run to be resumed."""
+        return self.model_dump(include={"repeated", "once", "repeats"})
 
 
 def read(overrides: Sequence[str], file: Path = FILE) -> NightlySettings:
     """The settings of `file` with overrides `KEY=VALUE`. Raises InvalidRequest for a key or value that is not legal."""
     data = read_typed(dict[str, Any], file)
     for override in overrides:
-        key, sign, value = override.partition("=")
-        if not sign:
-            raise InvalidRequest(f"{override!r}", rule="KEY=VALUE", legal="repeats=10")
+        key, _, value = override.partition("=")
         try:
             data[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise InvalidRequest(f"{override!r}", rule="VALUE is YAML", legal="repeated='[system=pytorch]'") from error
-    settings = validated(NightlySettings, data)
-    if not settings.commands:
-        raise InvalidRequest("0 command lines", rule="repeated or once names one", legal="repeated='[system=pytorch]'")
-    return settings
+    return validated(NightlySettings, data)

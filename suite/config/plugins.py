@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
@@ -35,7 +34,7 @@ from suite.config.base import rule_error
 from suite.config.locate import PARTIAL, TARGET, locate
 from suite.config.refusals import refusal
 from suite.core.errors import InvalidRequest
-from suite.core.keys import in_config_keys, in_keys_of
+from suite.core.keys import in_config_keys
 from suite.core.members import is_protocol, missing_members
 from suite.core.reasons import format_traceback, headline, raised_in_user_code
 from suite.core.values import format_value
@@ -65,15 +64,13 @@ def build(config: Any, key: str = "", required_type: Any = Any) -> Any:
     if config.get(PARTIAL, False):
         return partial(target, **built)
     try:
-        with in_config_keys(), in_keys_of(key, arguments) if key else nullcontext():
+        with in_config_keys(key, arguments if key else ()):
             made = target(**built)
     except (TypeError, ValueError) as error:  # the annotation allows the value and the class does not
         call = ", ".join(f"{name}={format_value(value)}" for name, value in built.items())
         reason = headline(format_traceback(error)) if raised_in_user_code(error) else str(error)
         raise InvalidRequest(f"{path}({call}): {reason}", rule="values of the kinds its docstring gives") from error
-    if reason := misfit(made, _kinds(required_type)):  # a function may have no return annotation
-        what, rule = f"{key}={path}, which returns {format_value(made)}", f"its place requires {reason}"
-        raise InvalidRequest(what, rule=rule, legal=_example(required_type))
+    _check_fit(key, path, [made], required_type)  # a function may have no return annotation
     return made
 
 
@@ -81,8 +78,9 @@ def prepare(config: Mapping[str, Any], key: str, required_type: Any) -> tuple[An
     """The class of a plug-in and its arguments, of which those that are plug-ins are built. Raises as `build`."""
     path, later, at = str(config[TARGET]), bool(config.get(PARTIAL, False)), f"{key}." if key else ""
     target = located(at + TARGET, path)
-    _check_result(key, path, target, required_type, later)
     hints = _hints_of(target)
+    results = [target] if isinstance(target, type) else _kinds(hints.get("return", Any))
+    _check_fit(key, path, [partial] if later else results, required_type, later)
     built = {name: build(value, at + name, hints.get(name, Any)) for name, value in arguments_of(config).items()}
     check_arguments(key, target, built, later=later)
     return target, built
@@ -106,8 +104,7 @@ def located(key: str, path: str, find: Callable[[str], Any] = locate) -> Any:
     try:
         return find(path)
     except InvalidRequest as error:
-        error.args = (f"{key}={path}: {error}",)
-        raise
+        raise InvalidRequest(key, path, error.rule, error.legal) from error
 
 
 def own_settings(kind: type[T], config: Any) -> T:
@@ -131,31 +128,22 @@ def misfit(value: Any, kinds: Sequence[Any]) -> str:
     return f"a {kinds[0].__name__}" + (f"; it has no {' and no '.join(missing)}" if missing else "")
 
 
-def _members(hint: Any) -> Sequence[Any]:
-    """The types of a union, or the type itself."""
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
-
-
-def _kinds(hint: Any) -> Sequence[type]:
+def _kinds(hint: Any) -> Sequence[Any]:
     """Classes and protocols that an annotation allows; empty if it allows others too."""
-    kinds = [get_origin(each) or each for each in _members(hint) if each not in (None, NoneType)]
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
+    kinds = [get_origin(each) or each for each in members if each not in (None, NoneType)]
     return kinds if all(isinstance(each, type) for each in kinds) and Any not in kinds else []
 
 
-def _check_result(key: str, path: str, target: Any, required_type: Any, later: bool) -> None:
-    """Raises InvalidRequest for a class, or a function that says what it returns, of another type than is required."""
-    calls = [each for each in _members(required_type) if (get_origin(each) or each) is Callable]
-    kinds, legal = _kinds(required_type), f"{key}.{PARTIAL}=true" if calls and not later else _example(required_type)
-    if later and calls:
-        kinds = _kinds(get_args(calls[0])[-1]) if get_args(calls[0]) else []
-    elif later and kinds:
-        rule = f"its place requires a {kinds[0].__name__}, which is built at once"
-        raise InvalidRequest(f"{key}.{PARTIAL}", True, rule, f"{key}.{PARTIAL}=false")
-    results = [target] if isinstance(target, type) else _kinds(_hints_of(target).get("return", Any))
+def _check_fit(key: str, path: str, results: Sequence[Any], required_type: Any, later: bool = False) -> None:
+    """Raises InvalidRequest for objects, or classes of objects to come, all of another type than a place requires."""
+    kinds = _kinds(required_type)
     reasons = [misfit(each, kinds) for each in results]
     if reasons and all(reasons):
-        raise InvalidRequest(f"{key}={path}", rule=f"its place requires {reasons[0]}", legal=legal)
+        wrong_form = later or Callable in kinds
+        legal = f"{key}.{PARTIAL}={str(not later).lower()}" if wrong_form else _example(required_type)
+        raise InvalidRequest(key, path, f"its place requires {reasons[0]}", legal)
 
 
 def _example(kind: Any) -> str:
@@ -166,9 +154,7 @@ def _example(kind: Any) -> str:
 def check_class(key: str, path: str, protocol: type, names: Iterable[str]) -> Any:
     """The class at a path. Raises InvalidRequest unless it has a protocol's methods, and takes these arguments."""
     target = located(key, path)
-    reason = misfit(target, [protocol]) if isinstance(target, type) else "a class"
-    if reason:
-        raise InvalidRequest(f"{key}={path}", rule=f"its place requires {reason}", legal=_example(protocol))
+    _check_fit(key, path, [target], protocol)
     check_call(f"{key}={path}", target, names)
     return target
 
@@ -279,16 +265,8 @@ class Plugin(Generic[T]):
         place: The key of the configuration, for messages.
     """
 
-    __slots__ = ("arguments", "later", "place", "required_type", "target")
-
     def __init__(
-        self,
-        target: str,
-        arguments: Mapping[str, Any],
-        *,
-        later: bool = False,
-        required_type: Any = Any,
-        place: str = "",
+        self, target: str, arguments: Mapping[str, Any], later: bool = False, required_type: Any = Any, place: str = ""
     ) -> None:
         self.target, self.arguments, self.later = target, arguments, later
         self.required_type, self.place = required_type, place
@@ -297,9 +275,6 @@ class Plugin(Generic[T]):
         return isinstance(other, Plugin) and self.data() == other.data()
 
     __hash__ = None  # type: ignore[assignment]  # arguments may be lists
-
-    def __repr__(self) -> str:
-        return f"Plugin({self.data()})"
 
     def build(self) -> T:
         """The object. Raises InvalidRequest if it is of another type than its place requires, or an argument is."""
@@ -325,9 +300,7 @@ class Plugin(Generic[T]):
             if not isinstance(value, Mapping) or not isinstance(value.get(TARGET), str):
                 raise rule_error("a group of keys with a class path in _target_")
             later = bool(value.get(PARTIAL, False))
-            return cls(
-                value[TARGET], arguments_of(value), later=later, required_type=annotation, place=info.field_name or ""
-            )
+            return cls(value[TARGET], arguments_of(value), later, annotation, info.field_name or "")
 
         return core_schema.with_info_plain_validator_function(
             read, serialization=core_schema.plain_serializer_function_ser_schema(Plugin.data)

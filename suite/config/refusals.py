@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -14,26 +14,10 @@ from pydantic.fields import FieldInfo
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.values import format_typed
 
-_RULES: Mapping[str, str] = {  # by pydantic's type of error
-    **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "text",
-    "none_required": "null",
-    "finite_number": "a finite number",
-    "callable_type": "a function",
-    "missing": "required",
-    **dict.fromkeys(("list_type", "tuple_type", "sequence_str", "is_instance_of"), "a list"),
-    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "a group of keys"),
+_BY_TYPE: Mapping[Any, Any] = {  # a legal value of a key without example and default
+    **{int: 1, float: 1.0, bool: True},
+    **{list: [], Sequence: [], dict: {}, Mapping: {}},
 }
-_BOUNDS = {
-    "greater_than_equal": ("ge", "at least"),
-    "less_than_equal": ("le", "at most"),
-    "greater_than": ("gt", "above"),
-    "less_than": ("lt", "below"),
-}
-_LEGAL: Mapping[Any, Any] = {int: 1, float: 1.0, bool: True, Sequence: [], Mapping: {}}  # by type without an example
-_ABSENT = ("missing", "union_tag_not_found")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -50,37 +34,28 @@ def refusal(faults: Sequence[Any], model: type[BaseModel], data: Any, at: str = 
     fault, keys = faults[0], every_key(model, data=data)
     path = place = _path(fault, data)
     if fault["type"] == "extra_forbidden":
-        return _unknown_key(fault, model, keys, path, at)
-    if fault["type"] == "union_tag_invalid":
-        return UnknownName(_join(at, path), fault["ctx"]["tag"], _quoted(fault["ctx"]["expected_tags"]))
+        group = path.rpartition(".")[0]
+        siblings = [_join(at, name) for name in keys if name.rpartition(".")[0] == group]
+        other_kind = of_other_kind(model, path, f"{_join(at, path)}={format_typed(fault['input'])}")
+        return other_kind or UnknownName("config key", _join(at, path), siblings, legal="")
     while place and place not in keys:  # the path leads into the value of a key
         place = place.rpartition(".")[0]
     if not place:
         return InvalidRequest(at or model.__name__, data, _rule(fault))
     key, info = _join(at, place), keys[place]
-    legal = next((f"{key}={format_typed(value)}" for value in (*_near(fault), *legal_value(info))), "")
-    if fault["type"] in _ABSENT and place == path:
-        owner = _join(at, place.rpartition(".")[0]) if "." in place else model.__name__
-        return InvalidRequest(f"there is no {key}", rule=f"{owner} requires it", legal=legal)
     rule = " or ".join(dict.fromkeys(_rule(each) for each in faults if _path(each, data) == path))
-    if type(None) in get_args(info.annotation) and "null" not in rule:
+    if type(None) in get_args(info.annotation):
         rule += " or null"
     if place != path:
-        return InvalidRequest(key, _value(data, place), f"{path[len(place) + 1 :]} is {rule}", legal)
-    return InvalidRequest(key, fault["input"], rule, fault.get("ctx", {}).get("legal", legal))
-
-
-def _unknown_key(
-    fault: Any, model: type[BaseModel], keys: Mapping[str, FieldInfo], path: str, at: str
-) -> InvalidRequest:
-    key, (group, _, _) = _join(at, path), path.rpartition(".")
-    if refused := of_other_kind(model, path, f"{key}={format_typed(fault['input'])}"):
-        return refused
-    parts = [name.rpartition(".") for name in keys]
-    siblings = [_join(at, group, name) for parent, _, name in parts if parent == group]
-    if not siblings:
-        return InvalidRequest(f"there is no {key}", rule=f"{_join(at, group)} has no keys", legal=f"~{key}")
-    return UnknownName("config key", key, siblings, legal="")
+        rule = f"{path[len(place) + 1 :]}: {rule}"
+    absent = place == path and fault["type"] in ("missing", "union_tag_not_found")
+    value = None if absent else _value(data, place)
+    words = _words(fault)
+    near = get_close_matches(value, words, n=1, cutoff=0.4) if isinstance(value, str) else ()
+    others = words if "tag" in fault["type"] else legal_value(info)
+    legal = next((f"{key}={format_typed(each)}" for each in (*near, *others)), "")
+    what = f"there is no {key}" if absent else ""
+    return InvalidRequest(key, value, rule, legal, what=what)
 
 
 def of_other_kind(model: type[BaseModel], path: str, what: str) -> InvalidRequest | None:
@@ -117,44 +92,33 @@ def _value(data: Any, path: str) -> Any:
     return data
 
 
-def _quoted(text: str) -> list[str]:
-    """The words in quotes."""
-    return re.findall("'([^']*)'", text)
-
-
-def _near(fault: Any) -> Sequence[str]:
-    """The legal word nearest to a value; none for keys that are no words."""
-    if fault["type"] != "literal_error" or not isinstance(fault["input"], str):
-        return ()
-    return get_close_matches(fault["input"], _quoted(fault["ctx"]["expected"]), n=1, cutoff=0.4)
+def _words(fault: Any) -> list[str]:
+    """The words that a key allows; none for a key that allows other values."""
+    context = fault.get("ctx", {})
+    return re.findall("'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
 
 
 def _rule(fault: Any) -> str:
     """Text of the rule that a value breaks."""
-    kind, context = fault["type"], fault.get("ctx", {})
-    if kind in _BOUNDS:
-        name, words = _BOUNDS[kind]
-        return f"{words} {context[name]}"
-    if kind == "literal_error":
-        return f"one of {', '.join(_quoted(context['expected']))}"
-    return _RULES.get(kind, str(fault["msg"]))
+    words = _words(fault)
+    return f"one of {', '.join(words)}" if words else str(fault["msg"]).removeprefix("Input should be ")
 
 
 def legal_value(info: FieldInfo) -> Sequence[Any]:
     """A legal value of a key: its example, its default, or a value of its type; empty if none is known."""
-    options = [info, *(part for option in get_args(info.annotation) for part in get_args(option)[1:])]
-    if examples := next((each.examples for each in options if isinstance(each, FieldInfo) and each.examples), None):
-        return examples
-    plain = isinstance(info.default, int | float | str) and info.default != ""
-    if plain or (info.default is None and not groups_of(info.annotation)):
-        return (info.default,)
-    if isinstance(info.default, list | tuple):
-        return ([*info.default],)
-    union = get_origin(info.annotation) in (Union, UnionType)
-    kind = get_args(info.annotation)[0] if union else info.annotation
+    if info.examples:
+        return info.examples
+    default, options = info.get_default(call_default_factory=True), get_args(info.annotation)
+    if isinstance(default, int | float | str | list | tuple) and default != "":
+        return ([*default] if isinstance(default, list | tuple) else default,)
+    if (default is None or type(None) in options) and not groups_of(info.annotation):
+        return (None,)
+    kind = info.annotation
+    while get_origin(kind) in (Union, UnionType, Annotated):
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return get_args(kind)
-    return next(((value,) for each, value in _LEGAL.items() if (get_origin(kind) or kind) is each), ())
+    return next(((value,) for each, value in _BY_TYPE.items() if (get_origin(kind) or kind) is each), ())
 
 
 # -- models ----------------------------------------------------------------------------------------------------------

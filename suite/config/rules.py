@@ -8,12 +8,14 @@ before ranks start or a job is queued; the engine refuses the same combinations 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NoReturn
 
 from suite.comm.world import check_transport, launcher_kind
+from suite.config.base import Settings
 from suite.config.launch import Launch
-from suite.config.locate import locate
-from suite.config.modules import source_module
+from suite.config.locate import locate, module
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
@@ -21,10 +23,9 @@ from suite.core.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse
-from suite.core.values import is_number
 from suite.engine.guards import asynchronous
 from suite.memory.checkpointing import resolve_interval
-from suite.pruning.validation import LARGEST, REACHED
+from suite.memory.layout import Layout
 from suite.schedule.check import check as check_schedule
 from suite.schedule.placement import homes_of
 from suite.workload.language_model import LanguageModel
@@ -43,7 +44,6 @@ def check(config: RunConfig, executor_accepts: Callable[[RunConfig], None]) -> N
     if executor.kind == "full_graph":
         executor_accepts(config)
         _check_launch(config)
-        _check_learning_rate(config)
         return
     check_order(config)
     _check_checkpoints(config)
@@ -56,27 +56,30 @@ def check(config: RunConfig, executor_accepts: Callable[[RunConfig], None]) -> N
         executor_accepts(config)
         return
     _check_network(config)
-    _check_learning_rate(config)
-    _check_states(config)
+    layout = _layout(config, entries=1)
     _check_pruning(config)
     check_streams(config)
-    _check_streaming(config)
+    _check_streaming(config, layout)
     check_schedule(config.schedule.build(), config.grid.inter, config.flush_interval())
     _check_data(config)
+
+
+def _refuse(config: RunConfig, key: str, rule: str, legal: str) -> NoReturn:
+    """Raises Unsupported for the value of a key, or the choice of a group."""
+    value = attrgetter(key)(config)
+    raise Unsupported(key, value.plain()["name"] if isinstance(value, Settings) else value, rule, legal)
 
 
 def _check_plugins(config: RunConfig) -> None:
     """Each class has the type that its place requires, takes its arguments, and serves the executor."""
     check_parts(config)
-    executor, system, model = config.executor, config.system, config.model
-    name = _executor_name(config)
-    if system.graphs and not executor.reads_graphs:
-        rule = f"a system that trains one whole graph, which executor={name} does not read"
-        raise Unsupported("system", system.name, rule, "executor=full_graph")
-    shape = locate(model.shape.target)
+    executor, name = config.executor, _executor_name(config)
+    if config.system.graphs and not executor.reads_graphs:
+        rule = f"it trains one whole graph, which executor={name} does not read"
+        _refuse(config, "system", rule, "executor=full_graph")
+    shape = locate(config.model.shape.target)
     if executor.kind != "simulated" and isinstance(shape, type) and issubclass(shape, LanguageModel):
-        rule = f"a LanguageModel has a shape and no layers, so executor={name} cannot run it"
-        raise Unsupported("model", model.name, rule, "executor=simulated")
+        _refuse(config, "model", f"it has no layers, so executor={name} cannot run it", "executor=simulated")
     for place, panel in enumerate(config.experiment.panels):
         for name, special in (("key", (RANKS, GRID, BATCHES)), ("curve", (SYSTEM, GRID))):
             value = str(panel.get(name) or "")
@@ -99,24 +102,22 @@ def _check_launch(config: RunConfig) -> None:
     ranks = config.executor.ranks or config.grid.build().size
     interval, timeout = launch.heartbeat_interval, launch.heartbeat_timeout
     if ranks > launch.max_ranks:
-        rule, legal = f"at least the {ranks} ranks of {config.grid.typed}", f"launch.max_ranks={ranks}"
-        raise InvalidRequest("launch.max_ranks", launch.max_ranks, rule, f"{legal}, or a smaller grid")
+        rule = f"at least the {ranks} ranks of {config.grid.typed}"
+        _refuse(config, "launch.max_ranks", rule, f"launch.max_ranks={ranks}")
     if timeout is not None and timeout < 2 * interval:
         rule = f"null, or at least twice launch.heartbeat_interval={interval:g} seconds"
-        raise InvalidRequest("launch.heartbeat_timeout", timeout, rule, f"launch.heartbeat_timeout={12 * interval:g}")
+        _refuse(config, "launch.heartbeat_timeout", rule, f"launch.heartbeat_timeout={12 * interval:g}")
     if launch.launcher == "srun":
         check_nodes(launch, ranks)
     launcher = launcher_kind(launch.launcher, launch.mpi)
     check_transport(comm.transport, comm.order, device=launch.device, launcher=launcher)
     if launch.launcher == "torchrun" and launch.binding != "none":
-        rule = "mpiexec and srun bind ranks, and torchrun does not"
-        raise Unsupported("launch.binding", launch.binding, rule, "launch.binding=none")
+        _refuse(config, "launch.binding", "mpiexec and srun bind ranks, and torchrun does not", "launch.binding=none")
     if launch.launcher == "torchrun" and ((launch.nodes or 1) > 1 or (launch.tasks_per_node or ranks) < ranks):
-        rule = "mpiexec or srun for ranks on several nodes, as torchrun starts them on one"
-        raise Unsupported("launch.launcher", launch.launcher, rule, "launch.launcher=srun")
+        _refuse(config, "launch.launcher", "torchrun starts ranks on one node", "launch.launcher=srun")
     if launch.device == "cuda" and launch.memory_limit is not None:
-        rule = "with launch.device=cuda null, because CUDA reserves the address space of all its devices"
-        raise Unsupported("launch.memory_limit", launch.memory_limit, rule, "launch.memory_limit=null")
+        rule = "null with launch.device=cuda, because CUDA reserves the address space of all its devices"
+        _refuse(config, "launch.memory_limit", rule, "launch.memory_limit=null")
     ticket = pruning.ticket.arguments if pruning.ticket else {}
     draws = {"launch.draws_on": launch.draws_on, "pruning.ticket.draws_on": ticket.get("draws_on")}
     for key, device in draws.items():
@@ -170,7 +171,7 @@ def schedule_of(config: RunConfig) -> Schedule:
 def check_tensor(config: RunConfig) -> None:
     """Only some systems split layers over ranks."""
     if config.grid.tensor != 1 and not config.system.tensor:
-        raise Unsupported("grid.tensor", config.grid.tensor, f"{config.system.name} splits no layer", "grid.tensor=1")
+        _refuse(config, "grid.tensor", f"{config.system.name} splits no layer", "grid.tensor=1")
 
 
 def check_microbatches(config: RunConfig) -> None:
@@ -178,7 +179,7 @@ def check_microbatches(config: RunConfig) -> None:
     size, microbatch, data = config.batch.size, config.batch.microbatch, config.grid.data
     if size % (chunk := microbatch * data):
         rule = f"a multiple of grid.data={data} times batch.microbatch={microbatch}"
-        raise InvalidRequest("batch.size", size, rule, f"batch.size={math.ceil(size / chunk) * chunk}")
+        _refuse(config, "batch.size", rule, f"batch.size={math.ceil(size / chunk) * chunk}")
 
 
 def _check_fixed_microbatches(config: RunConfig) -> None:
@@ -189,22 +190,21 @@ def _check_fixed_microbatches(config: RunConfig) -> None:
         size, rest = divmod(batch.size, chunk)
         rule = f"system={config.system.name} has {expected} microbatches per replica, not {config.microbatches}"
         legal = f"batch.size={chunk * batch.microbatch}" if rest else f"batch.microbatch={size}"
-        raise InvalidRequest("batch.microbatch", batch.microbatch, rule, legal)
+        _refuse(config, "batch.microbatch", rule, legal)
 
 
 def _check_network(config: RunConfig) -> None:
     """The system trains such a network, each stage has layers, and microbatches suit its layers."""
-    system, batch, schedule, shape = config.system, config.batch, config.schedule, config.network()
-    network = type(shape).__name__
-    if config.grid.tensor != 1 and not isinstance(shape, Transformer):
-        rule = f"only transformer blocks are split, and model={config.model.name} is a {network}"
-        raise Unsupported("grid.tensor", config.grid.tensor, rule, "grid.tensor=1")
-    if system.transformers and not isinstance(shape, Transformer):
-        rule = f"it trains networks of transformer blocks only, and model={config.model.name} is a {network}"
-        raise Unsupported("system", system.name, rule, "system=axonn")
+    batch, schedule, shape = config.batch, config.schedule, config.network()
+    if not isinstance(shape, Transformer):
+        rule = f"only transformer blocks are split, and model={config.model.name} is a {type(shape).__name__}"
+        if config.grid.tensor != 1:
+            _refuse(config, "grid.tensor", rule, "grid.tensor=1")
+        if config.system.transformers:
+            _refuse(config, "system", rule, "system=axonn")
     if batch.microbatch < (least := shape.least_microbatch):
         rule = f"at least {least}, because the last batch norms of model.shape.image have one point per image"
-        raise InvalidRequest("batch.microbatch", batch.microbatch, rule, f"batch.microbatch={least}")
+        _refuse(config, "batch.microbatch", rule, f"batch.microbatch={least}")
     split = divide_ranks(shape, homes_of(schedule.build(), config.grid.inter), config.split)
     resolve_interval(config.activation_checkpointing, blocks(shape, split))
 
@@ -212,56 +212,41 @@ def _check_network(config: RunConfig) -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def _check_learning_rate(config: RunConfig) -> None:
-    rate = config.optimizer.arguments.get("lr", 0.0)
-    if not isinstance(rate, Mapping) and not (is_number(rate) and rate >= 0):
-        rule = "not negative, or a rate of suite.engine.optim.lr_schedule"
-        raise InvalidRequest("optimizer.lr", rate, rule, "optimizer.lr=0.001")
-
-
-def _check_states(config: RunConfig) -> None:
-    """The memory layout holds states of this precision, and the loss scale accepts its arguments."""
-    half, scale = config.precision.half, config.precision.loss_scale
-    config.memory.layout.build()(entries=1, moments=("moment",), dtype=config.model.dtype, half=half)
-    if scale:
-        scale.build()
+def _layout(config: RunConfig, **arguments: Any) -> Layout:
+    """The memory layout for the types of this run. Raises InvalidRequest if it does not hold such states."""
+    layout = config.memory.layout.build()
+    return layout(moments=("moment",), dtype=config.model.dtype, half=config.precision.half, **arguments)
 
 
 def _check_pruning(config: RunConfig) -> None:
-    """The system prunes, the layout compresses the states, and each weight can be indexed and keeps an entry."""
+    """The system prunes, the layout compresses the states, and each weight keeps an entry."""
     pruning, system, model, memory = config.pruning, config.system, config.model, config.memory
     if not pruning.ticket:
         return
     if not system.can_prune:
         rule = f"systems on the suite's engine prune, and system={system.name} does not"
-        raise Unsupported("pruning", pruning.name, rule, "system=axonn_samo")
-    half = config.precision.half
+        _refuse(config, "pruning", rule, "system=axonn_samo")
     try:
-        memory.layout.build()(entries=2, moments=("moment",), dtype=model.dtype, half=half, kept=1, of=2)
-    except (InvalidRequest, TypeError) as error:
-        rule = f"compressed states, which memory={memory.name} does not have"
-        raise Unsupported("pruning", pruning.name, rule, "memory=samo") from error
+        _layout(config, entries=2, kept=1, of=2)
+    except (InvalidRequest, TypeError):
+        _refuse(config, "pruning", f"compressed states, which memory={memory.name} does not have", "memory=samo")
     sizes = [size for layer in config.network().shapes() for size in layer.prunable]
     if not sizes:
-        raise InvalidRequest("pruning", pruning.name, f"model={model.name} has no weights to prune", "pruning=none")
-    if max(sizes) >= LARGEST:
-        rule = f"{REACHED}, in each weight; one has {max(sizes)}"
-        raise InvalidRequest("pruning", pruning.name, rule, "a narrower model")
+        _refuse(config, "pruning", f"model={model.name} has no weights to prune", "pruning=none")
     if not round((1 - pruning.sparsity) * min(sizes)):
         rule = f"each weight keeps an entry, and one has {min(sizes)}"
-        raise InvalidRequest("pruning.sparsity", pruning.sparsity, rule, f"pruning.sparsity={most_sparse(min(sizes))}")
+        _refuse(config, "pruning.sparsity", rule, f"pruning.sparsity={most_sparse(min(sizes))}")
 
 
 def _check_checkpoints(config: RunConfig) -> None:
     """Only systems with checkpoints, in ranks of their own, are resumed, and only those on the engine are replayed."""
-    executor, system, folder = config.executor, config.system, config.checkpoint.folder
-    name = _executor_name(config)
-    if folder is not None and (not executor.trains or executor.one_process):
+    executor, system, name = config.executor, config.system, _executor_name(config)
+    if config.checkpoint.folder is not None and (not executor.trains or executor.one_process):
         rule, legal = f"no ranks of a system train under executor={name}", f"executor={name} without checkpoint.folder"
-        raise Unsupported("checkpoint.folder", folder, rule, legal)
-    if folder is not None and not system.can_resume:
+        _refuse(config, "checkpoint.folder", rule, legal)
+    if config.checkpoint.folder is not None and not system.can_resume:
         rule = "only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints"
-        raise Unsupported("checkpoint.folder", folder, rule, f"executor={name} without checkpoint.folder")
+        _refuse(config, "checkpoint.folder", rule, f"executor={name} without checkpoint.folder")
     if executor.one_process and not system.can_stream:
         rule = f"only systems on the suite's engine are replayed, and system={system.name} is not on it"
         raise Unsupported("executor", name, rule, "system=pipeoptim")
@@ -269,13 +254,12 @@ def _check_checkpoints(config: RunConfig) -> None:
 
 def check_streams(config: RunConfig) -> None:
     """Only some systems train without draining between batches."""
-    every, system = config.update_interval, config.system
-    if every is not None and not system.can_stream:
-        rule = f"the suite's engine has streams, and system={system.name} does not"
-        raise Unsupported("update_interval", every, rule, "update_interval=null")
+    if config.update_interval is not None and not config.system.can_stream:
+        rule = f"the suite's engine has streams, and system={config.system.name} does not"
+        _refuse(config, "update_interval", rule, "update_interval=null")
 
 
-def _check_streaming(config: RunConfig) -> None:
+def _check_streaming(config: RunConfig, layout: Layout) -> None:
     """The weight policy serves the pipeline, and a round fills one that does not drain."""
     optimizer, precision, stages = config.optimizer, config.precision, config.grid.inter
     scale = precision.loss_scale.build() if precision.loss_scale and precision.half else None
@@ -285,7 +269,7 @@ def _check_streaming(config: RunConfig) -> None:
         stages,
         config.update_interval,
         has_momentum=optimizer.target.endswith(".SGD") and bool(optimizer.arguments.get("momentum")),
-        layout=config.memory.layout.build()(entries=1, moments=("moment",), half=precision.half),
+        layout=layout,
         tied=config.network().tied,
         clip_norm=optimizer.clip_norm,
         scales_follow_overflows=scale is not None and scale.least != scale.most,
@@ -296,7 +280,7 @@ def _check_streaming(config: RunConfig) -> None:
     if (total := count * (measure.discard_first + measure.batches)) < stages:
         rule = f"an asynchronous pipeline fills before it updates: {stages} stages, and {total} microbatches in a round"
         legal = f"measure.batches={math.ceil(stages / count) - measure.discard_first}"
-        raise InvalidRequest("measure.batches", measure.batches, rule, legal)
+        _refuse(config, "measure.batches", rule, legal)
 
 
 def _check_data(config: RunConfig) -> None:
@@ -306,4 +290,5 @@ def _check_data(config: RunConfig) -> None:
     if data.folder is not None:
         locate(f"{home}.check_folder")(data.name, data.folder)
     data.source.check()  # the module of a source may need a package that other data do not need
-    source_module(home).check_shape(data.name, data.folder, config.network())
+    if check_shape := vars(module(home)).get("check_shape"):
+        check_shape(data.name, data.folder, config.network())

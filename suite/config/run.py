@@ -9,22 +9,29 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from suite.comm.world import launcher_kind, uses_pair_exchange
-from suite.config.base import MAX_SEED, Count, Name, OnError, Rerun, Settings, Word, name_like
-from suite.config.executor import Executor
+from suite.config.base import MAX_LAYERS, MAX_SEED, Count, Name, OnError, Rerun, Settings, Word
+from suite.config.batches import BatchConfig, Checkpoint, Checkpoints, Comm, GridConfig, Measure
+from suite.config.executor import Executor, reads_graphs
 from suite.config.experiment import Experiment, Scale
 from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.launch import Launch
-from suite.config.measure import Checkpoint, Measure
 from suite.config.network import DataConfig, KernelForms, MemoryConfig, Model, Precision, PruningConfig
 from suite.config.optimizer import Optimizer
-from suite.config.parallel import BatchConfig, Checkpoints, Comm, GridConfig
 from suite.config.plugins import Plugin
+from suite.config.refusals import validated
 from suite.config.system import SystemConfig
-from suite.core.errors import Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.op import FlushInterval
 from suite.core.protocols import Schedule, WeightPolicy
+from suite.core.values import is_number
 from suite.workload.gcn import GCN
 from suite.workload.transformer import Network
+
+GRAPHS = ("graph", "partitioner", "exchange")  # groups that only runs on a whole graph read
+# groups of a composed configuration that are no part of a run
+NOT_IN_RUN = ("machine", "efficiency")
+_SIZES = ("hidden", "heads", "sequence", "vocabulary", "image", "colours", "classes")
+MOST = {"layers": MAX_LAYERS, **dict.fromkeys(_SIZES, 10_000_000)}  # of a shape; larger ones take minutes to build
 
 
 class RunConfig(Settings):
@@ -32,28 +39,28 @@ class RunConfig(Settings):
     measurement.
     """
 
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED, examples=[0])] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Selects initial weights, dropout masks, samples and partitions."""
     tag: Word = ""
     """Suffix of the run's label, to distinguish two runs of one system."""
     batch: BatchConfig = BatchConfig()
     activation_checkpointing: Checkpoints = None
     """Blocks between activation checkpoints; auto: AxoNN's rule (V-A); null: no checkpoints."""
-    update_interval: Annotated[Count | None, Field(examples=[None])] = None
+    update_interval: Count | None = None
     """Microbatches per update in an asynchronous pipeline; null: the pipeline drains for one update per batch."""
-    split: Annotated[Name, name_like("even")] = "even"
+    split: Name = "even"
     """Split of layers over stages: even (blocks), cost (flops) or pipedream (its rule)."""
     comm: Comm = Comm()
     measure: Measure = Measure()
     checkpoint: Checkpoint = Checkpoint()
     reports: Name = "reports"
     """Folder of records, traces and the page."""
-    rerun: Annotated[Rerun, Field(examples=["stale"])] = "stale"
+    rerun: Rerun = "stale"
     """Configurations that run again although they have a record. stale: those whose code, data, machine or library
     versions have changed since the record was written; failed: also those with an outcome other than ok; timeout: also
     those that exceeded their deadline; all: every configuration; keep: none. Configurations whose outcome is
     unsupported, missing_dependency or cancelled always run again."""
-    on_error: Annotated[OnError, Field(examples=["record"])] = "record"
+    on_error: OnError = "record"
     """After a failed run, record: continue with the next run; stop: end the command."""
     schedule: Plugin[Schedule]
     """Order of the ops of each stage."""
@@ -144,3 +151,20 @@ def plugins_of(group: Settings, at: str = "") -> Iterator[tuple[str, Plugin[Any]
             yield at + name, value
         elif isinstance(value, Settings):
             yield from plugins_of(value, f"{at}{name}.")
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a run of a composed configuration has."""
+    excluded = NOT_IN_RUN if reads_graphs(config.get("executor")) else (*NOT_IN_RUN, *GRAPHS)
+    return {key: value for key, value in config.items() if key not in excluded}
+
+
+def checked_run(config: Mapping[str, Any]) -> RunConfig:
+    """The typed configuration. Raises InvalidRequest for the first key that is missing, unknown or has a wrong
+    value."""
+    run = validated(RunConfig, settings_of(config))
+    for name, most in MOST.items():
+        size = run.model.shape.arguments.get(name, 1)
+        if is_number(size) and size > most:
+            raise InvalidRequest(f"model.shape.{name}", size, f"at most {most}", f"model.shape.{name}=1")
+    return run

@@ -30,8 +30,6 @@ from suite.core.values import format_typed
 
 _LISTED = 160  # longest list of names, in characters, that a message shows in full
 _NEAREST = 3  # names that a message shows of a longer list
-_NAMED = re.compile(r"there is no (?:(?:(?:config )?key|argument of \S+)|(?P<key>.+?)) named '(?P<name>[^']*)'")
-_ABSENT = re.compile(r"there is no (?P<key>[\w.]+)(?=;|$)")
 _SETTING = re.compile(  # `key=value`, `+key=value`, `name: key=value` or `Class(key=value)`
     r"(?:[+~]{1,2}|[\w.-]+: |\w+(?P<call>\())?(?P<key>[A-Za-z_]\w*(?:\.\w+)*)="
     r"(?P<value>\[[^\]]*\]|(?(call)[^\s;:,)]*|[^\s;:]*))"
@@ -93,10 +91,6 @@ class InvalidRequest(SuiteError):
 
 def _setting_of(text: str) -> tuple[str, str | None]:
     """Setting and value at the start of a message; empty and None where it has none."""
-    if match := _NAMED.match(text):
-        return match["key"] or match["name"], match["name"]
-    if absent := _ABSENT.match(text):
-        return absent["key"], None
     setting = _SETTING.match(text)
     return (setting["key"], setting["value"].rstrip(",")) if setting else ("", None)
 
@@ -135,11 +129,10 @@ class UnknownName(InvalidRequest):
         known, name = sorted(known), str(name)
         near = get_close_matches(name, known, n=1, cutoff=alike)
         other = repr(known[0]) if legal is None and known else legal or ""
-        super().__init__(
-            f"there is no {kind} named {name!r}",
-            rule=_listed(name, known),
-            legal=f"did you mean {near[0]!r}?" if near else other,
-        )
+        names_key = kind in ("key", "config key") or kind.startswith("argument of ")
+        legal = f"did you mean {near[0]!r}?" if near else other
+        what = f"there is no {kind} named {name!r}"
+        super().__init__(name if names_key else kind, name, _listed(name, known), legal, what=what)
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

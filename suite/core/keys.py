@@ -8,9 +8,8 @@ checks or runs a config wraps it in `in_config_keys`, which translates them to c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import ContextDecorator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from suite.core.errors import InvalidRequest
 
@@ -32,13 +31,6 @@ KEYS = {
     "stages": "grid.inter",
     **{name: f"executor.{name}" for name in ("jitter", "stragglers", "cost")},
 }
-CLASSES = {
-    "Grid": "grid",
-    "DynamicLossScaler": "precision.loss_scale",
-    "Pruning": "pruning",
-    "EarlyBird": "pruning.ticket",
-    "Magnitude": "pruning.ticket",
-}
 VALUES = {  # Python spelling of a choice -> its spelling in a config
     "half=None": "precision=full",
     'half="bfloat16"': "precision=bf16",
@@ -58,7 +50,6 @@ VALUES = {  # Python spelling of a choice -> its spelling in a config
     "mpiexec as the launcher": "launch.launcher=mpiexec",
 }
 _VALUE = re.compile("|".join(rf"(?<![\w.]){re.escape(value)}(?!\w)" for value in VALUES))
-_CLASS = re.compile(rf"\b({'|'.join(CLASSES)})\((\w+)=((?:[^()]|\([^()]*\))*)\)")
 _KEY = re.compile(rf"(?<![\w.])({'|'.join(sorted(KEYS, key=len, reverse=True))})((?:\.\w+)*)=(None\b)?")
 
 _NAMED = re.compile(r"\bthere is no (\w+)((?:\.\w+)*) named")  # message of UnknownName
@@ -67,45 +58,29 @@ _NAMED = re.compile(r"\bthere is no (\w+)((?:\.\w+)*) named")  # message of Unkn
 def translated(text: str) -> str:
     """Text of an error with config keys in place of argument names. Keys in the text stay unchanged."""
     text = _VALUE.sub(lambda match: VALUES[match[0]], text)
-    text = _CLASS.sub(lambda match: f"{CLASSES[match[1]]}.{match[2]}={match[3]}", text)
     text = _NAMED.sub(lambda match: f"there is no {KEYS.get(match[1], match[1])}{match[2]} named", text)
     text = _KEY.sub(lambda match: f"{KEYS[match[1]]}{match[2]}={'null' if match[3] else ''}", text)
     return re.sub(r"\bor None\b", "or null", text)
 
 
-class in_config_keys(ContextDecorator):
-    """Context in which an InvalidRequest names config keys."""
+@contextmanager
+def in_config_keys(key: str = "", names: Iterable[str] = ()) -> Iterator[None]:
+    """Context in which an InvalidRequest names config keys.
 
-    def __enter__(self) -> None:
-        """The context has no state."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, InvalidRequest) and not error.keyed:
-            error.rephrase(translated)
-            error.keyed = True
-
-
-class in_keys_of(ContextDecorator):
-    """Context in which an InvalidRequest for an argument of a plug-in names its key: `heads=5`, `model.shape.heads=5`.
-
-    Attributes:
-        key: Key of the plug-in in the configuration.
+    Args:
+        key: Key of a plug-in in the configuration: `heads=5` becomes `model.shape.heads=5`.
         names: Names of the arguments of its class.
     """
+    own = "|".join(map(re.escape, names))
 
-    def __init__(self, key: str, names: Iterable[str]) -> None:
-        self.key, self.names = key, [*names]
+    def change(text: str) -> str:
+        text = re.sub(rf"(?<![\w.])({own})=", rf"{key}.\1=", text)
+        return re.sub(rf"\bthere is no ({own}) named", rf"there is no {key}.\1 named", text)
 
-    def __enter__(self) -> None:
-        """The context has no state."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, InvalidRequest) and self.names:
-            names = "|".join(map(re.escape, self.names))
-
-            def change(text: str) -> str:
-                text = re.sub(rf"(?<![\w.])({names})=", rf"{self.key}.\1=", text)
-                return re.sub(rf"\bthere is no ({names}) named", rf"there is no {self.key}.\1 named", text)
-
-            error.rephrase(change)
+    try:
+        yield
+    except InvalidRequest as error:
+        if own or not error.keyed:
+            error.rephrase(change if own else translated)
             error.keyed = True
+        raise

@@ -13,6 +13,7 @@ from suite.config.compose import key_of
 from suite.config.executor import SimulatedExecutor
 from suite.config.optimizer import OWN_KEYS
 from suite.config.protocols import declared
+from suite.config.refusals import every_key
 from suite.config.run import RunConfig
 from suite.config.system import SystemConfig
 from suite.core.errors import Unsupported
@@ -25,8 +26,7 @@ BOOKKEEPING = (
     *("reports", "rerun", "on_error", "tag", "scale", "experiment"),
     *("launch.python_path", "launch.submit", "launch.scheduler", "launch.memory_check"),
     *("executor.label", "executor.sources", "system.paper", "system.description", "system.has_memory_model"),
-    *(f"{group}.name" for group in ("launch", "executor", "system", "model", "data", "graph", "exchange")),
-    *(f"{group}.name" for group in ("partitioner", "precision", "pruning", "memory")),
+    *(key for key in every_key(RunConfig) if key.endswith(".name")),
 )
 CHOICES = ("executor", "launch")  # groups of which every choice is legal
 DECLARED = tuple(f"system.{name}" for name in SystemConfig.model_fields if name not in ("target", "simulation"))

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from suite.config import checks, rules
-from suite.config.compose import Composition, compose_both
-from suite.config.run import RunConfig
+from suite.config import rules
+from suite.config.compose import Composed, compose_both
+from suite.config.experiment import Experiment
+from suite.config.refusals import validated
+from suite.config.run import RunConfig, checked_run, settings_of
 from suite.core.errors import Fault, InvalidRequest, SuiteError
 from suite.core.grid import Grid
 from suite.core.reasons import format_traceback
@@ -93,8 +95,8 @@ def _drafts(overrides: Sequence[str]) -> list[_Draft]:
     """A draft per entry of `experiment.runs`. Raises InvalidRequest for an experiment that does not compose."""
     overrides = read_files(overrides)
     base = compose_both(overrides)
-    checks.check_runs(base[0])
-    entries = [read_files(entry) for entry in base[0]["experiment"]["runs"]] or [[]]
+    runs = validated(Experiment, base[0].get("experiment"), "experiment").runs
+    entries = [read_files(entry) for entry in runs] or [[]]
     experiment = [o for o in overrides if o.startswith("experiment=")]
     other_overrides = [o for o in overrides if not o.startswith("experiment=")]
     return [_Draft(experiment, entry, other_overrides, None if entry else base) for entry in entries]
@@ -144,7 +146,7 @@ class _Draft:
         experiment: Sequence[str],
         entry: Sequence[str],
         own: Sequence[str],
-        composed: Composition | None = None,
+        composed: Composed | None = None,
     ) -> None:
         self.experiment, self.entry, self.own = experiment, entry, own
         merged = _merge([*experiment, *entry, *own])
@@ -193,7 +195,7 @@ def freeze(data: Mapping[str, Json], command: str, suffix: str = "") -> Run:
     Raises:
         InvalidRequest: A key is missing, unknown or has an illegal value.
     """
-    composed_config, settings = checks.checked_run(data), checks.settings_of(data)
+    composed_config, settings = checked_run(data), settings_of(data)
     half = precision.resolve_half(composed_config.precision.half, composed_config.launch.device)
     settings["precision"] = {**settings["precision"], "half": half}
     settings["experiment"] = {key: value for key, value in settings["experiment"].items() if key != "runs"}

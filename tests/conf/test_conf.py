@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from suite.config.compose import CONF, check_names, compose_both, composed, groups, register, resolve
+from suite.config.compose import CONF, compose_both, composed, groups, register, resolve
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import InvalidRequest, Unsupported
 from suite.data import images, sentiment, text, translation
 from suite.memory.layout import Layout
 from suite.runner.override_files import read_files
@@ -290,12 +290,6 @@ def test_naive_trains_the_batch_of_a_replica_at_once() -> None:
 
 
 # -- names ----------------------------------------------------------------------------------------------------
-
-
-def test_a_sweep_names_several_choices() -> None:
-    check_names(["system=axonn,gpipe", "model='gpt_tiny'", "grid.inter=1,2", "batch=null"])
-    with refused(UnknownName, "system", "axonnn"):
-        check_names(["system=gpipe,axonnn"])
 
 
 def test_resolved_configs_are_plain_data() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suite.cli.main import main
-from suite.config.compose import CONF, groups, own_folders, resolve
+from suite.config.compose import CONF, own_folders, resolve
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.record import Record
@@ -52,9 +52,6 @@ def test_user_system_is_composed_and_built(mine: Path) -> None:
 
 
 def test_user_choice_needs_its_folder(mine: Path) -> None:
-    assert "own_order" in groups([python_path(mine)])["system"]
-    assert "own_order" not in groups()["system"]
-    assert groups([python_path(mine)])["model"] == groups()["model"]
     resolve([python_path(mine), "system=own_order"])
     with refused(UnknownName, "system", "own_order"):
         resolve(["system=own_order"])

@@ -22,14 +22,14 @@ def every_system() -> Mapping[str, tuple[str, ...]]:
 
 def _variants(choice: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     one = compose_both([f"system={choice}"])
-    _, follows, rest = str(one.unresolved["system"]["name"]).partition("${choices.")
+    _, follows, rest = str(one[1]["system"]["name"]).partition("${choices.")
     if not follows:
-        yield str(one.resolved["system"]["name"]), (f"system={choice}",)
+        yield str(one[0]["system"]["name"]), (f"system={choice}",)
         return
     group = rest.partition("}")[0]
     for other in groups()[group]:
         try:
-            run = freeze(compose_both([f"system={choice}", f"{group}={other}"]).resolved, "")
+            run = freeze(compose_both([f"system={choice}", f"{group}={other}"])[0], "")
         except InvalidRequest:  # the choice has no default for one of its keys
             continue
         if run.refusal is None:

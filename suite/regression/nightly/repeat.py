@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.config import nightly
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
 from suite.regression.nightly import reference_workload
@@ -63,7 +63,7 @@ class CommandResult:
 def run_command(tree: Path, command: str, folder: Path, deadline: float) -> CommandResult:
     """Run `suite run` with the code in `tree`. Its output is stored next to its records in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = [sys.executable, "-m", "suite", "run", *nightly.split(command), f"reports={folder.resolve()}"]
+    arguments = [sys.executable, "-m", "suite", "run", *shlex.split(command), f"reports={folder.resolve()}"]
     environment = {name: value for name, value in os.environ.items() if name not in _SHARED}
     begin = time.monotonic()
     with (folder / _OUTPUT).open("w") as output:

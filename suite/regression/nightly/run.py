@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from suite.config import nightly
-from suite.config.nightly import NightlySettings, ResumeKey
+from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
 from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record, Source
+from suite.core.values import Json
 from suite.regression import record_sets
 from suite.regression.matching import config_key
 from suite.regression.nightly import history, page, results
@@ -37,7 +38,7 @@ Report = Callable[[str], None]
 class NightlyState(TypedDict):
     """File that a nightly run writes when it begins. started: ISO 8601."""
 
-    plan: ResumeKey
+    plan: dict[str, Json]
     commit: provenance.Commit
     source: str
     name: str

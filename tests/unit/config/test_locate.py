@@ -70,10 +70,10 @@ def test_path_outside_the_suite_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ("", "'' is not a class path", "package.module.Name"),
         *((path, "in no such folder", OUTSIDE) for path in ("os.system", "builtins.eval", "torch.load")),
         # by way of a module of the suite
-        ("suite.config.locate.Path", "is pathlib.Path", "a class or function of the suite"),
-        ("suite.config.plugins.partial", "is functools.partial", "a class or function of the suite"),
-        ("suite.engine.system.torch", "is a module", "a class or a function with a public name"),
-        ("suite.schedule.__getattribute__", "", "a public name"),
+        ("suite.config.locate.Path", "pathlib", "defined there"),
+        ("suite.config.plugins.partial", "functools", "defined there"),
+        ("suite.engine.system.torch", "module", "a public class or function"),
+        ("suite.schedule.__getattribute__", "", "a public class or function"),
     ):
         with refused(InvalidRequest, subject=subject, rule=rule):
             locate(path)

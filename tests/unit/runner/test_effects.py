@@ -15,13 +15,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
-from suite.config import checks
 from suite.config.base import Settings
 from suite.config.compose import compose_both, groups, register, resolve
 from suite.config.locate import locate
 from suite.config.places import check_parts
 from suite.config.refusals import every_key
-from suite.config.run import RunConfig
+from suite.config.run import RunConfig, checked_run
 from suite.core.errors import DoesNotFit, InvalidRequest, MissingDependency, SuiteError
 from suite.core.values import leaves
 from suite.runner.executors.registry import without_ranks
@@ -137,7 +136,7 @@ def values(key: str, value: Any) -> Iterator[Any]:
 def outcome_alone(config: dict[str, Any]) -> Any:
     """Result of a run without ranks, or the reason of its refusal; None where the value is of no use to any run."""
     try:
-        check_parts(checks.checked_run(config))
+        check_parts(checked_run(config))
     except (SuiteError, KeyError, TypeError, ValueError, AttributeError):
         return None
     run = freeze(deepcopy(config), "")
@@ -209,7 +208,7 @@ def test_key_changes_a_result_or_is_refused(case: str, every: bool) -> None:
 )
 def test_figure_executor_reads_only_its_own_keys(overrides: tuple[str, ...]) -> None:
     """It is made from them, and carries out a config without any other."""
-    executor = without_ranks(checks.checked_run(both(overrides)[0]).executor)
+    executor = without_ranks(checked_run(both(overrides)[0]).executor)
     executor.check(None)
     assert executor.run(None).metrics
 
@@ -268,7 +267,7 @@ def test_every_executor_and_system_declares_what_it_reads(group: str) -> None:
     required = {"analytic": ("executor.paper=samo",), "published": ("executor.figure=samo_memory",)}
     for choice in groups()[group]:
         further = required.get(choice, ("executor.figure=gnn_fig3",) if choice == "graph_clusters" else ())
-        assert reads(checks.checked_run(both((f"{group}={choice}", *further))[0])) is not None, choice
+        assert reads(checked_run(both((f"{group}={choice}", *further))[0])) is not None, choice
 
 
 XL = "executor=simulated machine=summit efficiency=summit model=gpt3_xl grid.inter=4 grid.data=4 batch.size=64"

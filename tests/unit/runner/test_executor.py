@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from suite.cli.run import exit_code, run, summary
-from suite.config.checks import checked_run
 from suite.config.compose import composed
-from suite.config.run import RunConfig
+from suite.config.run import RunConfig, checked_run
 from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op

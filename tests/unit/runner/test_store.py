@@ -13,8 +13,8 @@ from typing import Any, get_args
 import pytest
 
 from suite.config.base import Rerun
-from suite.config.checks import checked_run
 from suite.config.compose import composed, resolve
+from suite.config.run import checked_run
 from suite.core.files import write_atomically
 from suite.core.grid import Grid
 from suite.core.op import Op

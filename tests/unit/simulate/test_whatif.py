@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from suite.config import checks
 from suite.config.compose import composed
+from suite.config.run import checked_run
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.record import Outcome, Record, Source
@@ -166,7 +166,7 @@ def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None
 def test_scores_are_held_only_by_kernels_that_write_them(generation: str, search: bool) -> None:
     efficiency = replace(conf("efficiency", "usual"), generation=generation)
     executor = Simulated(machine=SUMMIT, efficiency=efficiency)
-    settings = checks.checked_run(resolved("model=gpt3_xl"))
+    settings = checked_run(resolved("model=gpt3_xl"))
     planned = next(executor.candidates(settings)) if search else executor.of(settings)
     net, tensor = planned.shape, planned.grid.tensor
     held = planned.kernels.kept - net.sequence * net.hidden * (10 + 24 / tensor)
