@@ -76,7 +76,7 @@ def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_pat
     assert "pipeline ranks" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
     assert "legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason
     file.write_text(file.read_text().replace("0F0,", "0F0,0F0,", 1))
-    assert "row 1 (rank 0), column 2" in checked(tmp_path, *of_file).reason
+    assert "row 1, column 2" in checked(tmp_path, *of_file).reason
 
 
 def test_versions_of_four_stages(tmp_path: Path) -> None:
