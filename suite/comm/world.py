@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from suite.comm.p2p.message import EAGER_BYTES, check_eager_bytes
+from suite.comm.p2p.message import EAGER_BYTES
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, connect_slurm_step
 from suite.core.errors import UnknownName, Unsupported
@@ -46,10 +46,8 @@ def init_world(
     Raises:
         UnknownName: For an unknown transport, order or device.
         Unsupported: For a transport that the device or the launcher does not provide.
-        InvalidRequest: For `eager_bytes` without room for a header.
     """
     launch = launch_info()
-    check_eager_bytes(eager_bytes)
     check_transport(transport, order, device=device, launcher=launch.launcher)
     if transport == "auto":
         without_mpi = "nccl" if device.startswith("cuda") else "gloo"
@@ -84,16 +82,8 @@ def create_world(
     from suite.comm.collective.process_group import TorchWorld
 
     launch = launch_info()
-    rendezvous = connect_ranks(launch)
-    return TorchWorld(
-        launch,
-        rendezvous,
-        device=device,
-        transport=backend,
-        order=order,
-        eager_bytes=eager_bytes,
-        suspended=suspended,
-    )
+    options = {"device": device, "transport": backend, "order": order}
+    return TorchWorld(launch, connect_ranks(launch), **options, eager_bytes=eager_bytes, suspended=suspended)
 
 
 def connect_ranks(launch: LaunchInfo) -> Rendezvous:

@@ -34,7 +34,7 @@ from suite.engine.flush import StepRunner
 from suite.engine.guards import asynchronous
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.pruning.step import prune
-from suite.engine.replay.thread_ranks import ThreadRanks, closed_engine
+from suite.engine.replay.thread_ranks import ThreadRanks, batch_readers, closed_engine
 from suite.engine.stream import Batch, BatchStream
 from suite.engine.torch_api import optimizer_states, state_dicts
 from suite.engine.torch_api.optimizer_states import OptimizerStateDict
@@ -199,7 +199,8 @@ class Engine:
         if self.closed:
             raise closed_engine("an evaluation")
         if self.ranks is not None:
-            return self.ranks.call_with_batches("an evaluation", lambda engine, read: engine.score(read), batches)[0]
+            readers = batch_readers(batches, self.grid.size)
+            return self.ranks.call("an evaluation", lambda engine: engine.score(readers[engine.rank]))[0]
         return run_evaluation(self.state, batches)
 
     @on_every_rank("pruning")

@@ -71,12 +71,12 @@ class TimedOperation:
         self.close: Callable[[], None] = _no_progress
         self.output: torch.Tensor | None = None
 
-    def initial_data(self, rank: int) -> tuple[int, int]:
-        """Operand of `rank` before the operation, as (factor of the pattern, added number)."""
-        return 1, shift(self.number, rank)
+    def operand_of(self, rank: int) -> Tensor:
+        """Operand of `rank` before the operation."""
+        return self.bits + shift(self.number, rank)
 
-    def expected_data(self) -> tuple[int, int] | None:
-        """Output that this rank must have, as `initial_data` describes it; None for a rank without output."""
+    def expected(self) -> Tensor | None:
+        """Output that this rank must have; None for a rank without output."""
         raise NotImplementedError
 
     def prepare(self, size: int, number: int) -> None:
@@ -86,7 +86,7 @@ class TimedOperation:
             self.bits = pattern(count, self.dtype, self.world.device)
             self.operand, self.buffer = (torch.empty_like(self.bits) for _ in range(2))
         self.size, self.number, self.output = size, number, None
-        self._write(self.operand, *self.initial_data(self.world.rank))
+        self.operand.copy_(self.operand_of(self.world.rank))
         self.buffer.fill_(_POISON)
         accelerator.synchronize(self.world.device)
 
@@ -99,11 +99,9 @@ class TimedOperation:
 
     def check(self) -> None:
         """Raise RankError where any number of the output is wrong. Not timed."""
-        data = self.expected_data()
-        if data is None:
+        expected, output = self.expected(), self.output
+        if expected is None:
             return
-        output = self.output
-        expected = self._write(self.operand if output is self.buffer else self.buffer, *data)
         if output is None or output.dtype != expected.dtype or not torch.equal(output, expected):
             comparable = output is not None and output.shape == expected.shape
             wrong = int(torch.ne(output, expected).sum()) if output is not None and comparable else expected.numel()
@@ -112,19 +110,12 @@ class TimedOperation:
                 f"are wrong on rank {self.world.rank}"
             )
 
-    def _write(self, target: Tensor, factor: int, added: int) -> Tensor:
-        start = torch.tensor(added, dtype=self.dtype, device=self.bits.device)
-        return torch.add(start, self.bits, alpha=factor, out=target)  # in one pass
-
 
 class RoundTrip(TimedOperation):
     """A value that rank 0 sends to rank 1 and receives back: twice the time of one way. Other ranks do nothing."""
 
-    def initial_data(self, rank: int) -> tuple[int, int]:
-        return (1, shift(self.number, 0)) if rank == 0 else (0, _POISON)
-
-    def expected_data(self) -> tuple[int, int] | None:
-        return (1, shift(self.number, 0)) if self.world.rank < 2 else None
+    def expected(self) -> Tensor | None:
+        return self.operand_of(0) if self.world.rank < 2 else None
 
     def run_timed(self) -> float:
         if self.world.rank > 1:
@@ -139,8 +130,8 @@ class RoundTrip(TimedOperation):
 class AllReduce(TimedOperation):
     """A sum of the operands of all ranks, which every rank receives."""
 
-    def expected_data(self) -> tuple[int, int] | None:
-        return self.world.size, sum(shift(self.number, rank) for rank in range(self.world.size))
+    def expected(self) -> Tensor | None:
+        return self.bits * self.world.size + sum(shift(self.number, rank) for rank in range(self.world.size))
 
 
 class SecondBackend(TorchWorld):
@@ -160,19 +151,16 @@ def round_trips(world: World, backends: Sequence[str]) -> list[TimedOperation]:
     Collective: all ranks pass the same backends, which the world must support.
     """
     operations: list[TimedOperation] = []
-    calls = {"mpi": _mpi_trip, "gloo": _torch_trip, "nccl": _torch_trip}
-    verbs = {"mpi": "Isend/Irecv", "gloo": "send/recv", "nccl": "send/recv"}
     homes = (0, 1) if world.rank in (0, 1) else (world.rank,)
     for backend in backends:
         library = LIBRARIES[backend]
-        if backend in calls:
-            call = calls[backend](world)
-            call = _staged(call) if copied(world, backend) else call
-            operations.append(RoundTrip(world, f"{library} {verbs[backend]}", backend, call))
+        if backend in _TRIPS:
+            verb, make = _TRIPS[backend]
+            operations.append(RoundTrip(world, f"{library} {verb}", backend, _on_host(world, backend, make(world))))
         timed_world = world if backend == world.backend else SecondBackend(world, backend)
         transport = timed_world.transport(homes)
-        call = _transport_trip(transport, world.rank, by_reference=backend == "threads")
-        operation = RoundTrip(world, f"suite over {library}", backend, call, ours=True)
+        trip = _transport_trip(transport, world.rank)
+        operation = RoundTrip(world, f"suite over {library}", backend, trip, ours=True)
         operation.progress, operation.close = transport.progress, transport.close
         operations.append(operation)
     return operations
@@ -186,21 +174,20 @@ def all_reduces(world: World, backends: Sequence[str]) -> list[TimedOperation]:
     operations: list[TimedOperation] = []
     for backend in backends:
         library = LIBRARIES[backend]
-        if backend == "mpi":
-            call = _staged(_mpi_sum(world)) if copied(world, backend) else _mpi_sum(world)
-            operations.append(AllReduce(world, "MPI Allreduce", backend, call))
-        elif backend in LIBRARIES and backend != "threads":
-            call = _staged(_torch_sum) if copied(world, backend) else _torch_sum
-            for dtype, suffix in (("float32", ""), ("bfloat16", " bfloat16")):
-                operations.append(AllReduce(world, f"{library} all_reduce{suffix}", backend, call, dtype=dtype))
+        if backend in _SUMS:
+            verb, make, dtypes = _SUMS[backend]
+            call = _on_host(world, backend, make(world))
+            for dtype in dtypes:
+                name = f"{library} {verb}{_suffix(dtype)}"
+                operations.append(AllReduce(world, name, backend, call, dtype=dtype))
         group = _group(world, backend)
         if group is not None:
             name = f"suite {'exchange ' if backend == 'mpi' else ''}over {library}"  # MPI alone has groups of pairs
-            call = _group_sum(group)
-            operations.append(AllReduce(world, name, backend, call, ours=True))
             # the first backend that the suite sums by is the one for bfloat16
-            if not any(each.ours and each.dtype == torch.bfloat16 for each in operations):
-                operations.append(AllReduce(world, f"{name} bfloat16", backend, call, ours=True, dtype="bfloat16"))
+            first = not any(each.ours for each in operations)
+            for dtype in _BOTH if first else _BOTH[:1]:
+                name_of_dtype = f"{name}{_suffix(dtype)}"
+                operations.append(AllReduce(world, name_of_dtype, backend, _group_sum(group), ours=True, dtype=dtype))
     return operations
 
 
@@ -229,11 +216,13 @@ def _group(world: Any, backend: str) -> Group | None:
     return world.collectives.group(all_ranks) if backend == collective_backend else None
 
 
-def _transport_trip(transport: Transport, rank: int, *, by_reference: bool) -> Call:
-    """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does.
+def _suffix(dtype: str) -> str:
+    """Part of the name of a sum in another dtype than float32."""
+    return "" if dtype == "float32" else f" {dtype}"
 
-    by_reference: the transport passes tensors by reference, so that rank 0 sends a copy: it writes to the operand again
-    """
+
+def _transport_trip(transport: Transport, rank: int) -> Call:
+    """Rank 0 sends the output of a forward and waits for the backward's; rank 1 answers as the engine's worker does."""
     count = -1
 
     def call(operand: Tensor, _: Tensor) -> Tensor:
@@ -241,10 +230,9 @@ def _transport_trip(transport: Transport, rank: int, *, by_reference: bool) -> C
         count += 1
         forward, backward = Op(0, Kind.FORWARD, count), Op(1, Kind.BACKWARD, count)
         if rank == 0:
-            transport.send(forward, (operand.clone() if by_reference else operand,))
+            transport.send(forward, (operand,))
         arrival = transport.recv_any((backward if rank == 0 else forward,), None)
-        if arrival is None:
-            raise RankError(f"rank {rank} received nothing although its wait has no time limit")
+        assert arrival is not None, "the wait has no time limit"
         if rank == 1:
             transport.send(backward, arrival[1])
         return arrival[1][0]  # type: ignore[no-any-return]
@@ -295,9 +283,12 @@ def _mpi_sum(world: Any) -> Call:
     return call
 
 
-def _torch_sum(operand: Tensor, _: Tensor) -> Tensor:
-    dist.all_reduce(operand)
-    return operand
+def _torch_sum(world: World) -> Call:
+    def call(operand: Tensor, _: Tensor) -> Tensor:
+        dist.all_reduce(operand)
+        return operand
+
+    return call
 
 
 def _group_sum(group: Group) -> Call:
@@ -315,10 +306,19 @@ def _mpi_argument(tensor: Tensor) -> Any:
     return tensor.numpy() if accelerator.on_host(tensor.device) else tensor
 
 
-def _staged(call: Call) -> Call:
-    """The operation on device memory, through host memory."""
+def _on_host(world: World, backend: str, call: Call) -> Call:
+    """The operation, through host memory where its messages lie there and the tensors on a device."""
 
     def staged(operand: Tensor, buffer: Tensor) -> Tensor:
         return buffer.copy_(call(operand.cpu(), torch.empty_like(buffer, device="cpu")))
 
-    return staged
+    return staged if copied(world, backend) else call
+
+
+_BOTH = ("float32", "bfloat16")
+_TRIPS = {"mpi": ("Isend/Irecv", _mpi_trip), "gloo": ("send/recv", _torch_trip), "nccl": ("send/recv", _torch_trip)}
+_SUMS = {
+    "mpi": ("Allreduce", _mpi_sum, ("float32",)),
+    "gloo": ("all_reduce", _torch_sum, _BOTH),
+    "nccl": ("all_reduce", _torch_sum, _BOTH),
+}

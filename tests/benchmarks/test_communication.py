@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from suite.comm.p2p.message import decode, encode
+from suite.comm.p2p.message import pack, unpack
 from suite.core.op import Kind, Op
 from tests.support.samples import measured_elsewhere, play, tell, timed
 
@@ -54,6 +54,12 @@ def test_a_message_or_a_sum_of_two_ranks(benchmark: Any, name: str, size: int) -
 
 def test_a_header(benchmark: Any) -> None:
     benchmark.group = "the header of a message"
-    op, value = Op(1, Kind.FORWARD, 7), (torch.empty(1, 32, 64),)
-    assert benchmark(lambda: decode(encode(op, value, inline=True)))[0] == op
+    op, value, buffer = Op(1, Kind.FORWARD, 7), (torch.empty(1, 32, 64),), torch.empty(256, dtype=torch.uint8)
+    view = memoryview(buffer.numpy().data)
+
+    def there_and_back() -> Op:
+        pack(op, value, buffer, inline=False)
+        return unpack(buffer, view, buffer.device)[0]
+
+    assert benchmark(there_and_back) == op
     tell(benchmark, peer=False, timing="pytest-benchmark's own clock, one process")

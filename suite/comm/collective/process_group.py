@@ -19,61 +19,37 @@ from suite.comm.p2p.message import EAGER_BYTES
 from suite.comm.p2p.nccl import NcclTransport, lanes
 from suite.comm.p2p.polling import check_departures, wait_until
 from suite.comm.rendezvous.launcher_env import LaunchInfo
-from suite.comm.rendezvous.peer_exit import Departures
-from suite.comm.rendezvous.process_exit import exception_raised
+from suite.comm.rendezvous.peer_exit import Departures, exception_raised
 from suite.comm.rendezvous.rank_rendezvous import Rendezvous, use_loopback_interface
-from suite.core.errors import InvalidRequest, PeerEnded
+from suite.core.errors import PeerEnded
 from suite.core.protocols import Group, Handle, Transport
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
-class Done:
-    """A collective that is done from the start."""
+class Pending:
+    """Operations in flight; none are done from the start.
+
+    messages: Whether they are messages, of which gloo's completion test is false until a wait: so `done` waits
+    """
+
+    def __init__(self, *works: Any, messages: bool = False) -> None:
+        self.works, self.messages = works, messages
 
     def done(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        """Return at once."""
-
-
-class _Collective:
-    def __init__(self, work: Any) -> None:
-        self.work = work
-
-    def done(self) -> bool:
-        if not self.work.is_completed():
+        if not (self.messages or all(work.is_completed() for work in self.works)):
             return False
         self.wait()  # raises the error of a broken collective
         return True
 
     def wait(self) -> None:
-        _wait(self.work)
-
-
-def _wait(work: Any) -> None:
-    """Wait for a collective; raises PeerEnded for a broken one, naming the departed rank if it left a note."""
-    try:
-        work.wait()
-    except RuntimeError as error:
-        check_departures()
-        raise PeerEnded(f"a collective broke, as another rank may have ended: {error}") from error
-
-
-class _Messages:
-    """Messages in flight. gloo's completion test is false until a wait, so `done` waits."""
-
-    def __init__(self, works: Sequence[Any]) -> None:
-        self.works = list(works)
-
-    def done(self) -> bool:
-        self.wait()
-        return True
-
-    def wait(self) -> None:
-        for work in self.works:
-            _wait(work)
+        """Raises PeerEnded for a broken operation, naming the departed rank if it left a note."""
+        try:
+            for work in self.works:
+                work.wait()
+        except RuntimeError as error:
+            check_departures()
+            raise PeerEnded(f"a collective broke, as another rank may have ended: {error}") from error
 
 
 class TorchGroup:
@@ -84,16 +60,14 @@ class TorchGroup:
         self.group: Any = dist.new_group(list(ranks)) if len(self.ranks) > 1 else None
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        if op not in _OPS:
-            raise InvalidRequest(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         if self.group is None:
-            return Done()
-        return _Collective(dist.all_reduce(tensor, _OPS[op], group=self.group, async_op=True))
+            return Pending()
+        return Pending(dist.all_reduce(tensor, _OPS[op], group=self.group, async_op=True))
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
         if self.group is None:
-            return Done()
-        return _Collective(dist.broadcast(tensor, root, group=self.group, async_op=True))
+            return Pending()
+        return Pending(dist.broadcast(tensor, root, group=self.group, async_op=True))
 
     def all_to_all(
         self,
@@ -105,8 +79,8 @@ class TorchGroup:
     ) -> Handle:
         if self.group is None:
             recv_buffer.copy_(send_buffer)
-            return Done()
-        return _Collective(
+            return Pending()
+        return Pending(
             dist.all_to_all_single(
                 recv_buffer, send_buffer, list(recv_counts), list(send_counts), group=self.group, async_op=True
             )
@@ -118,11 +92,7 @@ class TorchGroup:
         # empty tensors are skipped: NCCL has no empty messages
         ops = [dist.P2POp(dist.isend, tensor, rank, self.group) for rank, tensor in sends if tensor.numel()]
         ops += [dist.P2POp(dist.irecv, tensor, rank, self.group) for rank, tensor in receives if tensor.numel()]
-        return _Messages(dist.batch_isend_irecv(ops)) if ops else Done()
-
-    def abort(self, rank: int) -> None:
-        """End all operations in flight on this rank (gloo)."""
-        abort_group(self.group, int(rank == self.ranks[0]))
+        return Pending(*dist.batch_isend_irecv(ops), messages=True) if ops else Pending()
 
 
 class ProcessGroups:
@@ -159,7 +129,7 @@ class ProcessGroups:
         if exception_raised():
             for group in self.groups.values():
                 if group.group is not None and self.rank in group.ranks:
-                    group.abort(self.rank)
+                    abort_group(group.group, int(self.rank == group.ranks[0]))
             return
         self.close()
 

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
-from suite import accelerator
-from suite.comm.p2p.message import ALIGN, CLOSE, evaluation_capacity, neighbours, pack, receiver, unpack
+from suite.comm.p2p.channels import ChannelTransport
+from suite.comm.p2p.message import ALIGN, CLOSE, evaluation_capacity, neighbours, pack, unpack
 from suite.comm.p2p.polling import CHECK_INTERVAL, check_departures
-from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
+from suite.comm.rendezvous.peer_exit import EXIT_TIMEOUT, exception_raised
 from suite.core.errors import PeerEnded, RankError
 from suite.core.op import Kind, Op
-from suite.core.protocols import Transport, Value
+from suite.core.protocols import Value
 
 if TYPE_CHECKING:
     from suite.comm.collective.process_group import TorchWorld
@@ -78,7 +78,7 @@ class _Channel:
         ahead: Receives of tensors that are posted in advance, by tag.
         listener: The receiving thread; None while the rank receives.
         unread: Counts the evaluation values that the listener may still receive before the rank reads one.
-        closed: Whether the neighbour has closed.
+        closed: See channels.Channel.
     """
 
     def __init__(self, world: TorchWorld, peer: int, tag: int, homes: Sequence[int]) -> None:
@@ -128,6 +128,10 @@ class _Channel:
         work, memory = ahead.popleft()
         work.wait(limit)
         return memory.view(described.dtype).view(described.shape)
+
+    def read_evaluation(self) -> None:
+        """Count an evaluation value that this rank has read."""
+        self.unread.release()
 
     def listen(self, arrivals: queue.SimpleQueue[_Arrival]) -> None:
         """Let a thread receive from now on."""
@@ -179,48 +183,26 @@ def _tag(sizes: dict[int, int], size: int) -> int:
     return sizes.get(size, 0)
 
 
-class GlooTransport(Transport):
-    """Channels to the ranks of neighbouring stages, on host memory. Values on a device are copied to and from it."""
+class GlooTransport(ChannelTransport[_Channel]):
+    """Channels over gloo, on host memory. Values on a device are copied to and from it."""
 
     threaded = True
 
     def __init__(self, world: TorchWorld, homes: Sequence[int]) -> None:
-        self.any_order = world.order == "any"
-        self.world, self.homes = world, homes
-        self.on_host = accelerator.on_host(world.device)
+        super().__init__(world, homes)
         tag = world.first_tag()
         self.channels = {peer: _Channel(world, peer, tag, homes) for peer in neighbours(homes, world.rank)}
         self.arrivals: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
-        self.mailbox: dict[Op, Value] = {}
         self.failure: BaseException | None = None
         self.closed = False
-        atexit.register(self._at_exit)
 
-    def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.homes)
-        if rank is None:
-            return
-        if rank == self.world.rank:
-            self.mailbox[op] = tuple([tensor.detach() for tensor in value])
-            return
+    def start(self, channel: _Channel, op: Op, value: Value) -> None:
         try:
-            self.channels[rank].send(op, tuple([tensor.detach().contiguous().cpu() for tensor in value]))
+            channel.send(op, value)
         except RuntimeError as error:
             self._fail(error)
 
-    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        self.progress()
-        if self.mailbox.keys().isdisjoint(ops):
-            self._receive(ops, timeout)
-        for op in ops:
-            if op in self.mailbox:
-                return op, self._take(op)
-        if timeout != 0 and self._senders_closed(ops):
-            raise closed_channel_error(self.world.rank, ops)
-        return None
-
-    def _receive(self, ops: Sequence[Op], timeout: float | None) -> None:
-        """Wait until one of `ops` is received, none can be received any more, or `timeout` seconds have passed."""
+    def receive(self, ops: Sequence[Op], timeout: float | None) -> None:
         received, senders = self.mailbox.keys(), {self.homes[op.stage] for op in ops}
         channels = [channel for peer, channel in self.channels.items() if peer in senders]
         if timeout is None and len(channels) == 1 and channels[0].listener is None:
@@ -232,7 +214,7 @@ class GlooTransport(Transport):
             return
         for channel in channels:
             channel.listen(self.arrivals)
-        self._wait_until(lambda: not received.isdisjoint(ops) or self._senders_closed(ops), timeout)
+        self._wait_until(lambda: not received.isdisjoint(ops) or self.senders_closed(ops), timeout)
 
     def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
         """Store what the listeners receive, until `done`. Returns False where `timeout` seconds pass first."""
@@ -259,16 +241,6 @@ class GlooTransport(Transport):
             channel.closed = True
         else:
             self.mailbox[arrival.op] = arrival.value
-
-    def _take(self, op: Op) -> Value:
-        value, home = self.mailbox.pop(op), self.homes[op.stage]
-        if op.kind is Kind.EVALUATE and home != self.world.rank:
-            self.channels[home].unread.release()
-        return value if self.on_host else tuple([tensor.to(self.world.device) for tensor in value])
-
-    def _senders_closed(self, ops: Sequence[Op]) -> bool:
-        closed = [peer for peer, channel in self.channels.items() if channel.closed]
-        return senders_closed(ops, closed, self.homes)
 
     def progress(self) -> None:
         """Store what the listeners have received. Raises PeerEnded for a broken channel."""

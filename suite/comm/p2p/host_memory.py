@@ -39,15 +39,6 @@ class HostBuffer:
     def data_ptr(self) -> int:
         return int(self.memory.address)
 
-    def numel(self) -> int:
-        return self.nbytes
-
-    def element_size(self) -> int:
-        return 1
-
-    def dim(self) -> int:
-        return 1
-
     def detach(self) -> HostBuffer:
         return self
 

@@ -18,33 +18,17 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from suite.comm.p2p.message import (
-    CLOSE,
-    EAGER_BYTES,
-    evaluation_capacity,
-    neighbours,
-    pack,
-    receiver,
-    unpack,
-)
+from suite.comm.p2p.channels import ChannelTransport
+from suite.comm.p2p.message import CLOSE, EAGER_BYTES, evaluation_capacity, neighbours, pack, unpack
 from suite.comm.p2p.polling import wait_until
-from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, closed_channel_error, exception_raised, senders_closed
-from suite.comm.rendezvous.rank_rendezvous import Rendezvous, connect_store
-from suite.core.errors import InvalidRequest
-from suite.core.op import EVALUATION_CAPACITY, Kind, Op
+from suite.comm.rendezvous.peer_exit import EXIT_TIMEOUT, exception_raised
+from suite.comm.rendezvous.rank_rendezvous import Rendezvous
+from suite.core.op import Kind, Op
 from suite.core.protocols import Group, Handle, Tensor, Transport, Value
 
 _HEADER_TAG, _PAYLOAD_TAG = 1, 2
 
-NewBuffer = Callable[[int], Tensor]
 allocate = MPI.buffer.allocate  # (size) -> this many uninitialised bytes
-
-
-def tensor_buffer(size: int) -> Tensor:
-    """Uninitialised bytes on the host, as a torch tensor."""
-    import torch
-
-    return torch.empty(size, dtype=torch.uint8)
 
 
 def new_communicator() -> Any:
@@ -59,7 +43,7 @@ def mpi_buffer(address: int, size: int) -> Any:
 
 def _tensor_bytes(tensor: Tensor) -> Any:
     """The memory of a contiguous tensor as an MPI message."""
-    return mpi_buffer(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+    return mpi_buffer(tensor.data_ptr(), tensor.nbytes)
 
 
 def _finish_kernels() -> None:
@@ -74,56 +58,75 @@ class _Incoming(NamedTuple):
     requests: list[Any]  # receives of the payload
 
 
-class _Inbound:
-    """The channel from one neighbour: a posted receive of a header, and values whose payload is still in flight."""
+class MpiChannel:
+    """Messages from and to one neighbour.
 
-    def __init__(
-        self,
-        comm: Any,
-        source: int,
-        eager_bytes: int,
-        device: Any,
-        new_buffer: NewBuffer = tensor_buffer,
-        *,
-        capacity: int = EVALUATION_CAPACITY,
-    ) -> None:
-        self.comm, self.source, self.device, self.capacity = comm, source, device, capacity
-        self.buffer = new_buffer(eager_bytes)
-        self.view = memoryview(MPI.buffer.fromaddress(self.buffer.data_ptr(), eager_bytes))  # type: ignore[arg-type]
+    Attributes:
+        posted: The posted receive of a header.
+        incoming: Values whose payload is still in flight.
+        sending: Sends in flight, with the buffer and the value that MPI reads.
+        capacity: Most evaluation values in flight to the neighbour.
+        room: Evaluation values that may still arrive before this rank reads one.
+        ended: Whether the neighbour has sent its closing message.
+    """
+
+    def __init__(self, world: MpiRanks, comm: Any, peer: int, homes: Sequence[int]) -> None:
+        self.world, self.comm, self.peer = world, comm, peer
+        self.capacity = evaluation_capacity(homes, world.rank, peer)
+        self.room = evaluation_capacity(homes, peer, world.rank)
         self.incoming: deque[_Incoming] = deque()
-        self.evaluations: set[Op] = set()  # evaluation values that were in the mailbox when last counted
-        self.closed = False  # whether the neighbour has closed
-        self.posted: Any = None
+        self.sending: deque[tuple[list[Any], Any]] = deque()
+        self.free_buffers: list[Tensor] = []
+        self.ended = False
+        self.buffer = world.buffer(world.eager_bytes)
+        self.view = memoryview(MPI.buffer.fromaddress(self.buffer.data_ptr(), world.eager_bytes))  # type: ignore[arg-type]
         self._post()
 
+    @property
+    def closed(self) -> bool:
+        return self.ended and not self.incoming
+
     def _post(self) -> None:
-        self.posted = self.comm.Irecv(_tensor_bytes(self.buffer), source=self.source, tag=_HEADER_TAG)
+        """Post the receive of the next header, unless this rank must first read an evaluation value."""
+        self.posted = None
+        if self.room and not self.ended:
+            self.posted = self.comm.Irecv(_tensor_bytes(self.buffer), source=self.peer, tag=_HEADER_TAG)
+
+    def read_evaluation(self) -> None:
+        """Count an evaluation value that this rank has read."""
+        self.room += 1
+        if self.posted is None:
+            self._post()
+
+    def send(self, op: Op, value: Value) -> None:
+        # a synchronous-mode send completes when it is received: so an evaluation counts its unreceived values
+        post = self.comm.Issend if op.kind is Kind.EVALUATE else self.comm.Isend
+        buffer = self.free_buffers.pop() if self.free_buffers else self.world.buffer(self.world.eager_bytes)
+        size, payload = pack(op, value, buffer)
+        requests = [post(mpi_buffer(buffer.data_ptr(), size), dest=self.peer, tag=_HEADER_TAG)]
+        requests += [post(_tensor_bytes(tensor), dest=self.peer, tag=_PAYLOAD_TAG) for tensor in payload]
+        self.sending.append((requests, (buffer, value)))
 
     def poll(self, mailbox: dict[Op, Value]) -> None:
-        if self.posted is None and not self.closed and self._waiting_evaluations(mailbox) < self.capacity:
-            self._post()
+        device = self.world.landing
         while self.posted is not None and self.posted.Test():
-            op, value, payload = unpack(self.buffer, self.view, self.device)
+            op, value, payload = unpack(self.buffer, self.view, device)
             if op == CLOSE:
-                self.closed, self.posted = True, None
-                break
-            if payload and self.device != self.buffer.device:
-                _finish_kernels()  # kernels may still read the memory that the allocator reused
-            requests = [self.comm.Irecv(_tensor_bytes(each), source=self.source, tag=_PAYLOAD_TAG) for each in payload]
-            self.incoming.append(_Incoming(op, value, requests))
-            self.posted = None
-            if op.kind is not Kind.EVALUATE or self._waiting_evaluations(mailbox) < self.capacity:
-                self._post()
+                self.ended = True
+            else:
+                if payload and device != self.buffer.device:
+                    _finish_kernels()  # kernels may still read the memory that the allocator reused
+                requests = [
+                    self.comm.Irecv(_tensor_bytes(each), source=self.peer, tag=_PAYLOAD_TAG) for each in payload
+                ]
+                self.incoming.append(_Incoming(op, value, requests))
+                self.room -= op.kind is Kind.EVALUATE
+            self._post()
         while self.incoming and all(request.Test() for request in self.incoming[0].requests):
             op, value, _ = self.incoming.popleft()
             mailbox[op] = value
-            if op.kind is Kind.EVALUATE:
-                self.evaluations.add(op)
-
-    def _waiting_evaluations(self, mailbox: dict[Op, Value]) -> int:
-        """Unread evaluation values from this neighbour. At `capacity` the channel posts no more receives."""
-        self.evaluations &= mailbox.keys()
-        return len(self.incoming) + len(self.evaluations)
+        while self.sending and all(request.Test() for request in self.sending[0][0]):
+            self.free_buffers.append(self.sending.popleft()[1][0])
 
     def close(self) -> None:
         posted = [] if self.posted is None else [self.posted]
@@ -132,117 +135,47 @@ class _Inbound:
             request.Wait()
 
 
-class _Outbound:
-    """The channel to one neighbour. Buffers stay alive until MPI has sent them."""
-
-    def __init__(
-        self,
-        comm: Any,
-        target: int,
-        eager_bytes: int,
-        new_buffer: NewBuffer = tensor_buffer,
-        *,
-        capacity: int = EVALUATION_CAPACITY,
-    ) -> None:
-        self.comm, self.target, self.eager_bytes, self.new_buffer = comm, target, eager_bytes, new_buffer
-        self.capacity = capacity
-        self.sending: deque[tuple[list[Any], Any]] = deque()
-        self.free_buffers: list[Tensor] = []
-
-    def send(self, op: Op, value: Value) -> None:
-        # a synchronous-mode send completes when it is received: so an evaluation counts its unreceived values
-        post = self.comm.Issend if op.kind is Kind.EVALUATE else self.comm.Isend
-        buffer = self.free_buffers.pop() if self.free_buffers else self.new_buffer(self.eager_bytes)
-        size, payload = pack(op, value, buffer)
-        requests = [post(mpi_buffer(buffer.data_ptr(), size), dest=self.target, tag=_HEADER_TAG)]
-        requests += [post(_tensor_bytes(tensor), dest=self.target, tag=_PAYLOAD_TAG) for tensor in payload]
-        self.sending.append((requests, (buffer, value)))
-
-    def poll(self) -> None:
-        while self.sending and all(request.Test() for request in self.sending[0][0]):
-            self.free_buffers.append(self.sending.popleft()[1][0])
-
-
-class MpiTransport(Transport):
-    """Channels to the ranks of neighbouring stages."""
+class MpiTransport(ChannelTransport[MpiChannel]):
+    """Channels over MPI, on a communicator of their own: it separates the messages of two engines in one process."""
 
     def __init__(self, world: MpiRanks, homes: Sequence[int]) -> None:
-        self.any_order = world.order == "any"
-        self.world, self.homes = world, homes
-        self.comm = comm = world.comm.Dup()  # separates the messages of two engines in one process
-        peers = neighbours(homes, world.rank)
-        size, buffer = world.eager_bytes, world.buffer
-        self.outbound = {
-            peer: _Outbound(comm, peer, size, buffer, capacity=evaluation_capacity(homes, world.rank, peer))
-            for peer in peers
-        }
-        self.inbound = [
-            _Inbound(comm, peer, size, world.landing, buffer, capacity=evaluation_capacity(homes, peer, world.rank))
-            for peer in peers
-        ]
-        self.mailbox: dict[Op, Value] = {}
-        atexit.register(self._at_exit)  # a script that ends without close() leaves no receive posted
+        super().__init__(world, homes)
+        self.comm = world.comm.Dup()
+        self.channels = {peer: MpiChannel(world, self.comm, peer, homes) for peer in neighbours(homes, world.rank)}
 
-    def send(self, op: Op, value: Value) -> None:
-        rank = receiver(op, self.homes)
-        if rank is None:
-            return
-        if rank == self.world.rank:
-            self.mailbox[op] = tuple(tensor.detach() for tensor in value)
-            return
-        channel = self.outbound[rank]
-        value = tuple(tensor.detach().contiguous() for tensor in value)
-        if self.world.staged:
-            value = tuple(tensor.cpu() for tensor in value)
-        elif not self.world.on_host:
+    def start(self, channel: MpiChannel, op: Op, value: Value) -> None:
+        if not (self.world.staged or self.world.on_host):
             _finish_kernels()  # MPI ignores streams
         if op.kind is Kind.EVALUATE:
             wait_until(lambda: len(channel.sending) < channel.capacity, self.progress)
         channel.send(op, value)
 
-    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        self.progress()
+    def receive(self, ops: Sequence[Op], timeout: float | None) -> None:
         if timeout != 0:
-            wait_until(
-                lambda: any(op in self.mailbox for op in ops) or self._senders_closed(ops), self.progress, timeout
-            )
-        for op in ops:
-            if op in self.mailbox:
-                value = self.mailbox.pop(op)
-                return op, tuple(tensor.to(self.world.device) for tensor in value) if self.world.staged else value
-        if timeout != 0 and self._senders_closed(ops):
-            raise closed_channel_error(self.world.rank, ops)
-        return None
-
-    def _senders_closed(self, ops: Sequence[Op]) -> bool:
-        closed = {channel.source for channel in self.inbound if channel.closed and not channel.incoming}
-        return bool(closed) and senders_closed(ops, closed, self.homes)
+            arrived = self.mailbox.keys()
+            wait_until(lambda: not arrived.isdisjoint(ops) or self.senders_closed(ops), self.progress, timeout)
 
     def progress(self) -> None:
-        for inbound in self.inbound:
-            inbound.poll(self.mailbox)
-        for outbound in self.outbound.values():
-            outbound.poll()
+        for channel in self.channels.values():
+            channel.poll(self.mailbox)
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until all neighbours close. After `timeout` seconds the posted receives are cancelled anyway."""
         atexit.unregister(self._at_exit)
-        for channel in self.outbound.values():
+        channels = self.channels.values()
+        for channel in channels:
             channel.send(CLOSE, ())
-        closed = wait_until(
-            lambda: not any(channel.sending for channel in self.outbound.values()), self.progress, timeout
-        )
+        closed = wait_until(lambda: not any(channel.sending for channel in channels), self.progress, timeout)
         if closed:
             barrier = self.comm.Ibarrier()  # a neighbour may still need a posted receive
             closed = wait_until(barrier.Test, self.progress, timeout)
-        for inbound in self.inbound:
-            inbound.close()
+        for channel in channels:
+            channel.close()
         if closed:
             self.comm.Free()
 
     def _at_exit(self) -> None:
-        """Close, unless an exception ends this rank: mpi4py then aborts the other ranks."""
-        if not exception_raised():
+        if not exception_raised():  # mpi4py aborts the other ranks after an exception
             self.close(timeout=EXIT_TIMEOUT)
 
 
@@ -283,8 +216,6 @@ class PairGroup:
         self.peer_rank = next(rank for rank in ranks if rank != comm.Get_rank())
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Handle:
-        if op not in ("sum", "max"):
-            raise InvalidRequest(f"all_reduce {op!r}", rule="sum or max", legal="sum")
         return _PairSum(self.comm, self.peer_rank, tensor, op, self.tag)
 
 
@@ -321,7 +252,7 @@ class MpiRanks:
         return reduced.tolist()
 
     def buffer(self, size: int) -> Tensor:
-        return tensor_buffer(size)
+        raise NotImplementedError
 
     def close(self) -> None:
         self.comm.Barrier()
@@ -357,6 +288,11 @@ class MpiWorld(MpiRanks):
             self.groups[key] = group
         return self.groups[key]
 
+    def buffer(self, size: int) -> Tensor:
+        import torch
+
+        return torch.empty(size, dtype=torch.uint8)
+
     def close(self) -> None:
         self.comm.Barrier()
         self.collectives.close()
@@ -375,7 +311,7 @@ def connect_mpi_ranks() -> Rendezvous:
     if comm.Get_rank() == 0:
         server = TCPStore(address, 0, is_master=True, wait_for_workers=False)
     port = comm.bcast(server.port if server else None)
-    return Rendezvous(server, connect_store(address, port, comm.Get_size()), one_host)
+    return Rendezvous(server, TCPStore(address, port, comm.Get_size(), is_master=False), one_host)
 
 
 def cuda_aware() -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from suite.comm.p2p.message import decode, encode, header_too_long
+from suite.comm.p2p.message import pack, unpack
 from suite.core.errors import RankError
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op, feeds
 from suite.core.protocols import Transport, Value
@@ -52,11 +52,9 @@ class NcclTransport(Transport):
         lane = op.stage, target.stage
         group, sending = self.groups[lane], self.sending[lane]
         value = tuple(tensor.detach().contiguous() for tensor in value)
-        header = torch.frombuffer(bytearray(encode(op, value, inline=False)), dtype=torch.uint8)
-        if header.numel() > self.world.eager_bytes:
-            raise header_too_long(header.numel(), self.world.eager_bytes)
-        works = [dist.isend(header, rank, group=group)]
-        works += [dist.isend(tensor, rank, group=group) for tensor in value if tensor.numel()]
+        header = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
+        size, payload = pack(op, value, header, inline=False)
+        works = [dist.isend(tensor, rank, group=group) for tensor in (header[:size], *payload)]
         sending.append((works, (header, value)))
         while sending and _is_received(sending[0][0]):
             _wait_oldest(sending)
@@ -76,15 +74,13 @@ class NcclTransport(Transport):
         group = self.groups[op.stage, target.stage]
         header = torch.empty(self.world.eager_bytes, dtype=torch.uint8)
         dist.recv(header, source, group=group)
-        received_op, _, described, _ = decode(memoryview(header.numpy().data))
+        received_op, value, payload = unpack(header, memoryview(header.numpy().data), self.world.device)
         if received_op != op:
             raise RankError(f"received {received_op} where the static order has {op}")
-        value = tuple(torch.empty(shape, dtype=dtype, device=self.world.device) for dtype, shape in described)
-        for tensor in value:
-            if tensor.numel():
-                work = dist.irecv(tensor, source, group=group)
-                assert work is not None, "this rank is a member of the group"
-                work.wait()  # on CUDA the stream waits, not the host
+        for tensor in payload:
+            work = dist.irecv(tensor, source, group=group)
+            assert work is not None, "this rank is a member of the group"
+            work.wait()  # on CUDA the stream waits, not the host
         return op, value
 
     def progress(self) -> None:

@@ -21,8 +21,7 @@ import torch
 from torch.distributed import HashStore
 
 from suite.comm.p2p.message import receiver
-from suite.comm.rendezvous.peer_exit import Departures
-from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT
+from suite.comm.rendezvous.peer_exit import EXIT_TIMEOUT, Departures
 from suite.core.errors import IllegalSchedule, InvalidRequest, RankError, SuiteError
 from suite.core.op import EVALUATION_CAPACITY, Kind, Op
 from suite.core.protocols import Group, Handle, Transport, Value

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +44,29 @@ _VARIABLES = (
 _STEP_VARIABLES = ("SLURM_STEP_ID", "SLURM_STEPID")  # set in the tasks of a step only
 _STEP_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 _FOREIGN = ("WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "HOROVOD_SIZE", "PALS_SIZE")  # other launchers
-LAUNCHERS = ("torchrun", "mpi", "slurm", "none")
 
 
-def launch_info(environment: Mapping[str, str] | None = None, *, launcher: str | None = None) -> LaunchInfo:
-    """Read how this process was started.
+def launch_info(environment: Mapping[str, str] | None = None) -> LaunchInfo:
+    """Read how this process was started, from `environment` or from the variables of this process.
 
-    Args:
-        environment: Variables to read; None reads those of this process.
-        launcher: The launcher whose variables are read; None takes the innermost launcher.
-
-    Raises:
-        InvalidRequest: Without variables of `launcher`, or for a PMIx rank without a world size.
-        UnknownName: For an unknown launcher.
-    """
+    Raises InvalidRequest for a PMIx rank without a world size, and for ranks of a launcher that this project does not
+    read."""
     variables = os.environ if environment is None else environment
-    if launcher not in (None, *LAUNCHERS):
-        raise UnknownName("launcher", str(launcher), LAUNCHERS)
-    if launcher == "none":
-        return LaunchInfo("none")
-    for info in _launches(variables):
-        if info is not None and launcher in (None, info.launcher):
-            return info
-    if launcher is not None:
+    for launcher, rank, size, local_rank, local_size in _VARIABLES:
+        if rank in variables and size in variables:
+            count = int(variables[local_size]) if local_size in variables else None
+            return _launch(launcher, variables, rank, size, local_rank=local_rank, local_size=count)
+    if (info := _task_of_step("mpi", variables, "PMIX_RANK")) is not None:
+        return info
+    if "PMIX_RANK" in variables and "PMIX_NAMESPACE" in variables:
         raise InvalidRequest(
-            f"no variables of {launcher} in this process", rule="a launcher sets the rank and the world size"
+            f"PMIX_RANK={variables['PMIX_RANK']} without a world size",
+            rule="the PMIx server alone holds the world size, and each rank would train alone",
+            legal="mpiexec, torchrun or srun",
         )
+    info = _task_of_step("slurm", variables, "SLURM_PROCID")
+    if info is not None and info.size > 1:  # an interactive shell is a step of one task
+        return info
     if foreign := next((name for name in _FOREIGN if variables.get(name, "1") not in ("", "0", "1")), None):
         raise InvalidRequest(
             f"{foreign}={variables[foreign]} without a rank that this project reads",
@@ -79,41 +76,15 @@ def launch_info(environment: Mapping[str, str] | None = None, *, launcher: str |
     return LaunchInfo("none")
 
 
-def _launches(variables: Mapping[str, str]) -> Iterator[LaunchInfo | None]:
-    """The settings of each launcher, the innermost launcher first."""
-    for launcher, rank, size, local_rank, local_size in _VARIABLES:
-        if rank in variables and size in variables:
-            count = _number(variables, local_size) if local_size in variables else None
-            yield _launch(launcher, variables, rank, size, local_rank=local_rank, local_size=count)
-    yield _pmix(variables)
-    yield _slurm(variables)
+def _task_of_step(launcher: str, variables: Mapping[str, str], rank: str) -> LaunchInfo | None:
+    """The rank of a task of a Slurm step, which has the size of the world; None outside of a step.
 
-
-def _pmix(variables: Mapping[str, str]) -> LaunchInfo | None:
-    """PMIx sets the rank only. Its server holds the world size, which Slurm sets as well."""
-    if "PMIX_RANK" not in variables:
-        return None
+    PMIx sets the rank only."""
     size = next((name for name in _STEP_SIZES if name in variables), None)
-    if size is not None and any(name in variables for name in _STEP_VARIABLES):
-        tasks = _tasks_on_node(variables)
-        return _launch("mpi", variables, "PMIX_RANK", size, local_rank="SLURM_LOCALID", local_size=tasks)
-    if "PMIX_NAMESPACE" in variables:  # without a size each rank would run as a world of one
-        raise InvalidRequest(
-            f"PMIX_RANK={variables['PMIX_RANK']} without a world size",
-            rule="the PMIx server alone holds the world size",
-            legal="mpiexec, torchrun or srun",
-        )
-    return None
-
-
-def _slurm(variables: Mapping[str, str]) -> LaunchInfo | None:
-    if "SLURM_PROCID" not in variables or not any(name in variables for name in _STEP_VARIABLES):
-        return None
-    size = next((name for name in _STEP_SIZES if name in variables), None)
-    if size is None or variables[size] == "1":  # an interactive shell is a step of one task
+    if rank not in variables or size is None or variables.keys().isdisjoint(_STEP_VARIABLES):
         return None
     tasks = _tasks_on_node(variables)
-    return _launch("slurm", variables, "SLURM_PROCID", size, local_rank="SLURM_LOCALID", local_size=tasks)
+    return _launch(launcher, variables, rank, size, local_rank="SLURM_LOCALID", local_size=tasks)
 
 
 def _tasks_on_node(variables: Mapping[str, str]) -> int | None:
@@ -130,16 +101,9 @@ def _launch(
     launcher: str, variables: Mapping[str, str], rank: str, size: str, *, local_rank: str, local_size: int | None
 ) -> LaunchInfo:
     """Launch settings from the variables with these names; the local rank defaults to the rank."""
-    rank_number, size_number = _number(variables, rank), _number(variables, size)
-    local_number = _number(variables, local_rank) if local_rank in variables else rank_number
-    if rank_number >= size_number:
+    number, count = int(variables[rank]), int(variables[size])
+    if number >= count:
         raise InvalidRequest(
-            f"{rank}={rank_number} with {size}={size_number}", rule="ranks count from 0 to one less than the size"
+            f"{rank}={number} with {size}={count}", rule="ranks count from 0 to one less than the size"
         )
-    return LaunchInfo(launcher, rank_number, size_number, local_number, local_size)
-
-
-def _number(variables: Mapping[str, str], name: str) -> int:
-    if not variables[name].isdigit():
-        raise InvalidRequest(f"{name}={variables[name]}", rule="a whole number", legal=f"{name}=0")
-    return int(variables[name])
+    return LaunchInfo(launcher, number, count, int(variables.get(local_rank, number)), local_size)

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import atexit
 import json
+import sys
 import time
 from typing import Any, NamedTuple, TypedDict
 
 from suite.comm.p2p.polling import add_wait_check, remove_wait_check
-from suite.comm.rendezvous.process_exit import EXIT_TIMEOUT, exception_raised
 from suite.core.errors import InvalidRequest, RankError
 
+EXIT_TIMEOUT = 5.0  # seconds that the end of a script waits for the other ranks to end
 _ENDED_LIST = "ranks that have ended"
 _RULE = "every rank must make the same calls on an engine, and train the same number of batches"
 _POLL_INTERVAL = 0.005  # seconds between polls of the number of ended ranks
+
+
+def exception_raised() -> bool:
+    """Whether an exception other than SystemExit ends this process."""
+    return getattr(sys, "last_value", None) is not None
 
 
 class NoteBoard:

@@ -42,13 +42,6 @@ def reserve_port() -> socket.socket:
     return reserved
 
 
-def connect_store(host: str, port: int, world_size: int) -> Any:
-    """The store that another rank serves."""
-    from torch.distributed import TCPStore
-
-    return TCPStore(host, port, world_size, is_master=False)
-
-
 def use_loopback_interface() -> None:
     """Let gloo use the loopback interface: it always works on one host, while a host name may not resolve."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")

@@ -142,13 +142,6 @@ class ThreadRanks:
         self._follow()
         return self.hub.run(lambda rank: function(self.engines[rank]))
 
-    def call_with_batches(
-        self, name: str, function: Callable[[Engine, Iterable[Batch]], _T], batches: Iterable[Batch]
-    ) -> list[_T]:
-        """Results of the same call on every rank, all of which read the same batches; see `call`."""
-        readers = batch_readers(batches, self.grid.size)
-        return self.call(name, lambda engine: function(engine, readers[engine.rank]))
-
     def _check_idle(self, name: str) -> None:
         if (failure := self.hub.failure) is not None:
             raise InvalidRequest(

@@ -23,7 +23,7 @@ LIMIT = timedelta(seconds=0.6)
 
 
 class World:
-    order, eager_bytes, device, timeout = "any", 1024, torch.device("cpu"), LIMIT
+    order, eager_bytes, device, staged, timeout = "any", 1024, torch.device("cpu"), False, LIMIT
 
     def __init__(self, store: dist.Store, rank: int) -> None:
         self.rank = rank

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from suite import accelerator
-from suite.comm.collective.process_group import Done
+from suite.comm.collective.process_group import Pending
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.optimizer import Adam
@@ -144,8 +144,8 @@ def test_every_bucket_is_fetched_once_per_update(log: list[str]) -> None:
     class Replicas:
         ranks = (0, 1)
 
-        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Done:
-            return Done()
+        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+            return Pending()
 
     transport = threads.LoopbackWorld(threads.Hub(1), 0).transport((0,))
     replicas: Any = Replicas()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite.comm.collective.process_group import Done
+from suite.comm.collective.process_group import Pending
 from suite.comm.p2p import threads
 from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
 from suite.engine.optim.optimizer import SGD, Adam
@@ -143,7 +143,7 @@ def test_next_reduction_starts_before_step() -> None:
 
         def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Any:
             events.append(f"reduce {tensor.numel()}")
-            return Done()
+            return Pending()
 
     class Noted(SGD):
         def step(self, state: Any, grad: torch.Tensor) -> None:

@@ -111,9 +111,8 @@ def test_wrong_value_is_an_error_and_the_right_one_is_not(kind: type[communicati
     fault: Callable[..., torch.Tensor] | None = None
 
     def call(operand: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-        data = operation.expected_data()
-        assert data is not None
-        value = data[0] * communication.pattern(16, torch.float32, torch.device("cpu")) + data[1]
+        value = operation.expected()
+        assert value is not None
         return fault(value, operand, buffer) if fault else buffer.copy_(value)
 
     operation = kind(LoopbackWorld(threads.Hub(2), 1), "it", "threads", call)
