@@ -143,23 +143,6 @@ def test_ranks_equal_their_replay_bit_for_bit(system: str, graph: str) -> None:
 TWO = Grid(inter=2, data=2)
 
 
-def test_recorded_order_replays_exactly() -> None:
-    """The replay knows ops and versions of a run, but neither its schedule nor its policy."""
-    case = gpt_case("untied", "float32", tied=False)
-    for system in few(("pipedream", "pipeoptim", "2bw"), 1):
-        grid, every = Grid(inter=3, data=2), 3 if system == "2bw" else 1
-        settings = engine_settings(case, POLICIES[system]("recompute"), SGD(0.05, momentum=0.9), every)
-        epoch = epochs(case, 2)[0]
-        first = Replay(case.layers, grid=grid, **settings)
-        losses = list(first.train(epoch))
-        recorded = [engine.passes for engine in first.engines]
-        again = Replay(case.layers, grid=grid, recorded=recorded, **{**settings, "weights": None})
-        assert list(again.train(epoch)) == losses
-        for a, b in zip(first.engines, again.engines, strict=True):
-            assert all(torch.equal(x, y) for x, y in zip(weights_of(a), weights_of(b), strict=True))
-            assert a.passes == b.passes
-
-
 @pytest.mark.parametrize("rule", drawn(["sgdm", "adam", "adamw"], n=1))
 def test_all_systems_are_serial_on_one_stage(rule: str) -> None:
     """Except 2BW, whose delay of one update remains."""

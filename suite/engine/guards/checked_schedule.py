@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.protocols import Schedule
-from suite.engine.replay.recorded_order import RecordedSchedule
 from suite.schedule import evaluation
 from suite.schedule.check import check, check_evaluation, check_message_order, check_one_version
 from suite.schedule.static import fixed
@@ -20,8 +19,6 @@ def checked_order(schedule: Schedule, place: Place, interval: FlushInterval, *, 
         any_order: Whether the rank may choose among ready ops; otherwise it runs the checker's order.
 
     Raises IllegalSchedule where the schedule breaks a law."""
-    if isinstance(schedule, RecordedSchedule):  # the order has run before
-        return ()
     count, every = interval.microbatches, interval.update_interval
     if every is not None and any_order:  # the check of a stream that fills and drains the pipeline suffices
         count = min(count, 4 * place.ranks + every)

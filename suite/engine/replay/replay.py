@@ -2,7 +2,7 @@
 
 The numbers of a run depend only on the order of ops on each rank, and on the version that each pass reads. So a replay
 in the same order is bit-identical to the run on ranks, at any depth, without processes, messages and waiting. Accuracy
-studies use it. A recorded order replays by its own list of ops and versions.
+studies use it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
 from suite.engine.engine import Engine
 from suite.engine.engine_config import EngineConfig, check_names
 from suite.engine.layers import Layer
-from suite.engine.replay.recorded_order import Passes, RecordedSchedule, RecordedVersions
 from suite.engine.replay.thread_ranks import ThreadRanks
 from suite.engine.stage import Stage, as_value
 from suite.engine.stream import Batch
@@ -34,46 +31,26 @@ class Replay(Engine):
     It takes the arguments of `Engine` except `world`, and these:
 
     Args:
-        recorded: Passes of one interval for each rank, as `Engine.passes` returns them. The replay runs exactly these.
         recompute: Whether a pass runs again wherever it does on ranks, also if its graph gives the same numbers.
-        record_trace: Whether to keep spans of time.
     """
 
     def __init__(
         self,
         model: nn.Module | Sequence[Layer],
         *,
-        grid: Grid = Grid(),  # noqa: B008 - frozen
-        recorded: Sequence[Passes] | None = None,
         recompute: bool = False,
-        record_trace: bool = False,
         **arguments: Any,
     ) -> None:
-        if recorded is not None and len(recorded) != grid.size:
-            raise InvalidRequest(
-                f"recorded= holds passes of {len(recorded)} ranks for a grid of {grid.size} ranks",
-                rule="one list of passes per rank",
-            )
-
         def make_engine(config: EngineConfig) -> Engine:
-            if recorded is not None and config.world is not None:
-                passes = recorded[config.world.rank]
-                schedule = RecordedSchedule(passes, _homes(grid, recorded))
-                config = replace(config, schedule=schedule, weights=RecordedVersions(passes))
             engine = Engine(**vars(config))
-            engine.state.record_trace = record_trace
-            if recorded is None and not recompute:
+            engine.state.record_trace = False  # its times are not comparable
+            if not recompute:
                 engine.state.versions.policy = KeepEqualReads(engine.state.versions.policy)
             return engine
 
         check_names(arguments)
-        memo: dict[int, nn.Module] = {}  # one for all layers, so that copies share weights as the layers do
-        if isinstance(model, nn.Module):
-            copies: nn.Module | list[Layer] = copy.deepcopy(model)
-        else:
-            copies = [copy.deepcopy(layer, memo) if isinstance(layer, nn.Module) else layer for layer in model]
-        arguments |= {"grid": grid, "compare_batches": False}
-        config = EngineConfig(copies, **arguments)
+        copies = copy.deepcopy(model if isinstance(model, nn.Module) else list(model))
+        config = EngineConfig(copies, **(arguments | {"compare_batches": False}))
         self.ranks: ThreadRanks
         self._begin(config, ThreadRanks(config, make_engine))
 
@@ -104,12 +81,6 @@ class Replay(Engine):
         for stage in self.stages:
             value = stage.outputs(value)
         return value
-
-
-def _homes(grid: Grid, recorded: Sequence[Passes]) -> tuple[int, ...]:
-    """Pipeline rank of each stage."""
-    homes = {op.stage: grid.position(rank).inter for rank, passes in enumerate(recorded) for op, _ in passes}
-    return tuple(homes[stage] for stage in sorted(homes))
 
 
 @dataclass(frozen=True)
