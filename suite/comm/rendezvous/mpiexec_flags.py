@@ -40,20 +40,12 @@ def is_open_mpi(configured: str | None = None) -> bool:
     return "open" in mpi_version(configured).lower()
 
 
-def flags(ranks: int) -> tuple[list[str], list[str]]:
-    """Environment variables and options of mpiexec that this number of ranks needs here.
-
-    Both lists are empty for an mpiexec other than Open MPI's.
-    """
-    if not is_open_mpi():
-        return [], []
-    root = os.geteuid() == 0
-    variables = [f"{name}=1" for name in ROOT_VARIABLES if root and os.environ.get(name) != "1"]
-    oversubscribed = ranks > cores()
-    return variables, ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"] if oversubscribed else []
-
-
 def command_line(ranks: int, program: str = "train.py") -> str:
-    """The command line that starts `program` on so many ranks here."""
-    variables, options = flags(ranks)
-    return " ".join([*variables, "mpiexec", "-n", str(ranks), *options, "python", "-m", "mpi4py", program])
+    """The command line that starts `program` on so many ranks here, with the variables and options of Open MPI."""
+    variables, options = list[str](), ""
+    if is_open_mpi():
+        if os.geteuid() == 0:
+            variables = [f"{name}=1" for name in ROOT_VARIABLES if os.environ.get(name) != "1"]
+        if ranks > cores():
+            options = "--map-by :OVERSUBSCRIBE --bind-to none "
+    return " ".join([*variables, f"mpiexec -n {ranks} {options}python -m mpi4py {program}"])

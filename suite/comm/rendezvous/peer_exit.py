@@ -13,7 +13,7 @@ import atexit
 import json
 import sys
 import time
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from suite.comm.p2p.polling import add_wait_check, remove_wait_check
 from suite.core.errors import InvalidRequest, RankError
@@ -27,43 +27,6 @@ _POLL_INTERVAL = 0.005  # seconds between polls of the number of ended ranks
 def exception_raised() -> bool:
     """Whether an exception other than SystemExit ends this process."""
     return getattr(sys, "last_value", None) is not None
-
-
-class NoteBoard:
-    """Notes of all ranks in a torch.distributed store: lists, and single ones that a rank replaces."""
-
-    def __init__(self, store: Any) -> None:
-        self.store = store
-
-    def write(self, name: str, note: str) -> None:
-        """Append a note to the list `name`."""
-        number = self.store.add(f"suite/{name}", 1)
-        self.store.set(f"suite/{name}/{number}", note)
-
-    def read(self, name: str, start: int) -> list[str]:
-        """The notes of the list `name` from index `start` on."""
-        notes: list[str] = []
-        for number in range(start + 1, self.store.add(f"suite/{name}", 0) + 1):
-            key = f"suite/{name}/{number}"
-            if not self.store.check([key]):  # its writer is between its two requests
-                break
-            notes.append(self.store.get(key).decode())
-        return notes
-
-    def replace(self, name: str, note: str) -> None:
-        self.store.set(f"suite/{name}", note)
-
-    def find(self, name: str) -> str | None:
-        key = f"suite/{name}"
-        return self.store.get(key).decode() if self.store.check([key]) else None
-
-
-class DepartureNote(TypedDict):
-    """The departure of a rank from an engine. calls: number of calls that it has finished"""
-
-    rank: int
-    calls: int
-    text: str
 
 
 class Call(NamedTuple):
@@ -88,25 +51,25 @@ class EngineCalls:
     Attributes:
         call: The last call.
         in_call: Whether it is running.
-        notes: Notes of other ranks.
+        notes: Departures of other ranks from the engine: rank, number of calls that it has finished, and a clause.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.call, self.in_call = name, Call(0, "", 0, 0), False
-        self.notes: list[DepartureNote] = []
+        self.notes: list[tuple[int, int, str]] = []
 
 
 class Departures:
     """The notes of one rank.
 
     Args:
-        store: Where ranks leave notes.
+        store: A store of torch.distributed, where ranks leave notes.
         at_exit: Whether the process ends with the rank, which then writes its notes at exit. Rank 0 often serves the
             store, and waits up to EXIT_TIMEOUT seconds for the others to read their notes.
     """
 
     def __init__(self, rank: int, size: int, store: Any, *, at_exit: bool = False) -> None:
-        self.rank, self.size, self.board, self.at_exit = rank, size, NoteBoard(store), at_exit
+        self.rank, self.size, self.store, self.at_exit = rank, size, store, at_exit
         self.engines = 0
         self.open: list[EngineCalls] = []
         if at_exit:
@@ -128,8 +91,7 @@ class Departures:
             self.open.remove(calls)
             call, plural = calls.call, "es" * (calls.call.batches != 1)
             when = f"within {call.clause}" if calls.in_call else f"after {call.batches} batch{plural}"
-            note = {"rank": self.rank, "calls": call.number - calls.in_call, "text": f"has {event} {when}"}
-            self.board.write(calls.name, json.dumps(note))
+            self._append(calls.name, json.dumps([self.rank, call.number - calls.in_call, f"has {event} {when}"]))
 
     def leave(self, event: str = "ended") -> None:
         """Write the notes of all open engines."""
@@ -149,17 +111,33 @@ class Departures:
 
     def _check(self, calls: EngineCalls) -> None:
         own = calls.call
-        self.board.replace(f"{calls.name}, rank {self.rank}", json.dumps([own.number, own.code, own.clause]))
+        self.store.set(f"suite/{calls.name}, rank {self.rank}", json.dumps([own.number, own.code, own.clause]))
         following = (self.rank + 1) % self.size  # where two ranks differ, two neighbours do
-        number, code, clause = json.loads(self.board.find(f"{calls.name}, rank {following}") or "[-1, 0, 0]")
+        key = f"suite/{calls.name}, rank {following}"
+        number, code, clause = json.loads(self.store.get(key) if self.store.check([key]) else "[-1, 0, 0]")
         if number == own.number and code != own.code:
             other = f"at {clause} with other sizes or types" if clause == own.clause else f"at {clause}"
             raise InvalidRequest(f"rank {following} is {other}, this rank is at {own.clause}", rule=_RULE)
-        calls.notes += map(json.loads, self.board.read(calls.name, len(calls.notes)))
-        fewer = [note for note in calls.notes if note["calls"] < own.number]
+        calls.notes += map(json.loads, self._read(calls.name, len(calls.notes)))
+        fewer = [note for note in calls.notes if note[1] < own.number]
         if fewer:
-            first = min(fewer, key=lambda note: note["calls"])  # of several the one that left first
-            raise RankError(f"rank {first['rank']} {first['text']}; this rank is at {own.clause}: {_RULE}")
+            rank, _, clause = min(fewer, key=lambda note: note[1])  # of several the one that left first
+            raise RankError(f"rank {rank} {clause}; this rank is at {own.clause}: {_RULE}")
+
+    def _append(self, name: str, note: str) -> None:
+        """Append a note to the list `name` of all ranks."""
+        number = self.store.add(f"suite/{name}", 1)
+        self.store.set(f"suite/{name}/{number}", note)
+
+    def _read(self, name: str, start: int) -> list[str]:
+        """The notes of the list `name` from index `start` on."""
+        notes: list[str] = []
+        for number in range(start + 1, self.store.add(f"suite/{name}", 0) + 1):
+            key = f"suite/{name}/{number}"
+            if not self.store.check([key]):  # its writer is between its two requests
+                break
+            notes.append(self.store.get(key).decode())
+        return notes
 
     def stop(self) -> None:
         """Stop checking peers and leaving notes."""
@@ -171,7 +149,7 @@ class Departures:
         remove_wait_check(self.check)
         try:
             self.leave("failed" if exception_raised() else "ended")
-            self.board.write(_ENDED_LIST, "")
+            self._append(_ENDED_LIST, "")
             if self.rank == 0 and not exception_raised():
                 self._wait_for_others()
         except RuntimeError:  # the process that serves the store has ended
@@ -181,5 +159,5 @@ class Departures:
         end = time.monotonic() + EXIT_TIMEOUT
         ended_count = 0
         while ended_count < self.size and time.monotonic() < end:
-            ended_count += len(self.board.read(_ENDED_LIST, ended_count))
+            ended_count += len(self._read(_ENDED_LIST, ended_count))
             time.sleep(_POLL_INTERVAL * (ended_count < self.size))

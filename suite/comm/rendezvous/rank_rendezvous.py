@@ -52,20 +52,13 @@ def use_interface_of(address: str) -> None:
 
     By default gloo resolves the name of the host, which often gives the loopback interface.
     """
-    name = interface_of(address)
-    if name is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
-
-
-def interface_of(address: str) -> str | None:
-    """Name of the interface of this host that has an address; None without one."""
     import psutil  # imported here: the configuration loads this module for every command
 
     for name, addresses in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in addresses):
-            return str(name)
-    return None
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+            return
 
 
 def connect_slurm_step(launch: LaunchInfo, environment: Mapping[str, str] | None = None) -> Rendezvous:
