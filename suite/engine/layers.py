@@ -30,7 +30,7 @@ from suite.engine.random_state import drawing, initial, undisturbed
 from suite.engine.states.state import ModelState
 
 Layer = nn.Module | Callable[[], nn.Module]
-_Module = TypeVar("_Module", bound=nn.Module)
+_Copied = TypeVar("_Copied")
 
 
 @dataclass
@@ -217,7 +217,7 @@ def _copy_layer(layer: nn.Module, number: int, shared: set[int], half: torch.dty
     return layer_copy
 
 
-def copied(module: _Module, name: str, memo: dict[int, torch.Tensor] | None = None) -> _Module:
+def copied(module: _Copied, name: str, memo: dict[int, torch.Tensor] | None = None) -> _Copied:
     """A deep copy. Raises InvalidRequest for a module that has none, such as one of torch.nn.utils.weight_norm."""
     try:
         return copy.deepcopy(module, memo)

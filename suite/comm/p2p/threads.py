@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import torch
@@ -314,7 +314,7 @@ class LoopbackGroup:
         return _Pending(self.hub, self.rank, lambda: key not in self.hub.operands)
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        return self._collect(tensor, lambda operands: _reduce_in_order(operands, op))
+        return self._collect(tensor, partial(reduce, torch.add if op == "sum" else torch.maximum))
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
         return self._collect(tensor, lambda operands: operands[self.ranks.index(root)])
@@ -355,14 +355,6 @@ class LoopbackGroup:
         """The key of the next message between two ranks. Both ends count their messages, and agree."""
         number = self.message_counts[source, target] = self.message_counts.get((source, target), 0) + 1
         return self.ranks, source, target, number
-
-
-def _reduce_in_order(operands: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """The sum or the maximum of tensors, added from the first to the last."""
-    total = operands[0].clone()
-    for operand in operands[1:]:
-        total = total + operand if op == "sum" else torch.maximum(total, operand)
-    return total
 
 
 class LoopbackWorld:

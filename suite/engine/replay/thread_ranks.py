@@ -114,24 +114,19 @@ class ThreadRanks:
         modules: list[Layer] = []
         seen: set[int] = set()
         for number, layer in enumerate(layers):
-            own: Layer = layer
+            modules.append(layer)
             if isinstance(layer, nn.Module):
                 ids = set(map(id, layer.parameters()))
                 if ids & seen:
-                    own = shared = copy_shared(layer, number, ids & seen)
+                    modules[-1] = shared = copy_shared(layer, number, ids & seen)
                     self._followers.append(Follower(layer, shared))
                 seen |= ids
-            modules.append(own)
         lists: list[Sequence[Layer]] = [modules]
         for _ in range(1, self.grid.data):
-            together = copied(nn.ModuleList(layer for layer in modules if isinstance(layer, nn.Module)), "the model")
-            following = iter(together)  # one copy of all, so that copies share weights as the layers do
-            copies: list[Layer] = []
-            for original, layer in zip(layers, modules, strict=True):
-                copies.append(next(following) if isinstance(layer, nn.Module) else layer)
-                if isinstance(original, nn.Module):
-                    self._followers.append(Follower(original, copies[-1]))  # type: ignore[arg-type]
-            lists.append(copies)
+            lists.append(copied(modules, "the model"))  # all at once, so that copies share weights as the layers do
+            for layer, own in zip(layers, lists[-1], strict=True):
+                if isinstance(layer, nn.Module) and isinstance(own, nn.Module):
+                    self._followers.append(Follower(layer, own))
         return lists
 
     def call(self, name: str, function: Callable[[Engine], _T]) -> list[_T]:
