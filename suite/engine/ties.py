@@ -182,10 +182,12 @@ def _check_ends_match(tie: TieGroup, transport: Transport) -> None:
     """Raises InvalidRequest, on all ranks of the tie, unless its ends have equal properties."""
     weights = list(tie.weights.values())
     codes = [float(crc32(repr((w.requires_grad, w.dtype, w.shape)).encode())) for w in weights]
-    extremes = torch.tensor([max(codes), -min(codes)], dtype=torch.float64, device=weights[0].device)
+    differ = len(set(codes)) > 1
     if not tie.local:
+        extremes = torch.tensor([max(codes), -min(codes)], dtype=torch.float64).to(weights[0].device)
         complete(tie.group.all_reduce(extremes, "max"), transport)
-    if extremes.sum():
+        differ = bool(extremes.sum())
+    if differ:
         raise InvalidRequest(
             f"tied={as_pairs(tie.ends)}: weights that differ in shape or type, or of which one is frozen",
             rule="a tie joins weights of one shape and type, all trained or all frozen",

@@ -115,7 +115,7 @@ def check_index(key: Key, index: torch.Tensor, entries: int) -> None:
     """Raise InvalidRequest unless `index` is the index of a mask for a weight with this number of entries."""
     check_entries(key, entries)
     flat = isinstance(index, torch.Tensor) and index.dtype == torch.int32 and index.dim() == 1 and index.numel() > 0
-    if not flat or not bool((index[1:] > index[:-1]).all()) or index[0] < 0 or index[-1] >= entries:
+    if not flat or not bool((index[1:] > index[:-1]).all()) or int(index[0]) < 0 or int(index[-1]) >= entries:
         rule = f"a flat int32 tensor of at least one place from 0 to {entries - 1}, in rising order"
         raise InvalidRequest(f"{describe_weight(key)} with the index {format_value(index)}", rule=rule)
 

@@ -267,7 +267,7 @@ def test_a_blind_reproduction_adds_printed_numbers_last(
         return folder / "index.html"
 
     monkeypatch.setattr("suite.report.write_report", page)
-    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): [*words, *more])
+    monkeypatch.setattr(reproduce, "command_line", lambda entry, more=(): [*words, *more])
     arguments = ["scale=smoke", "scale.reproduce=[formulas]", f"reports={tmp_path}"]
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK
     [run] = expand([*words, *arguments])
@@ -288,7 +288,7 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
     """Figure 1 of SAMO: the record of its one rank has the printed ratios next to ours."""
     small = ["executor.widths=[16,32]", "executor.batch=8", "executor.rounds=1", "measure.rounds=1"]
     monkeypatch.setattr("suite.report.write_report", lambda folder, changed: folder / "index.html")
-    monkeypatch.setattr(reproduce, "command", lambda entry, more=(): ["experiment=samo_fig1", *small, *more])
+    monkeypatch.setattr(reproduce, "command_line", lambda entry, more=(): ["experiment=samo_fig1", *small, *more])
     arguments = ["scale=smoke", "scale.reproduce=[samo_fig1]", f"reports={tmp_path}", "--blind"]
     assert reproduce.main(arguments) == Exit.OK
     [path] = tmp_path.glob("records/*.json")
