@@ -22,6 +22,7 @@ from suite.config.modules import network_module
 from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.config.run import RunConfig
+from suite.core import errors
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
@@ -167,18 +168,21 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     types outside `dtypes`, and mixed precision of a model that is not float32.
     """
     name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
-    if tensor != 1 and not config.system.tensor:
-        rule = f"{name} splits no layer over ranks"
-        raise Unsupported(f"{name} with grid.tensor={tensor}", rule=rule, legal="grid.tensor=1")
-    if dtype not in dtypes:
-        legal = f"model.dtype={dtypes[0]}"
-        raise Unsupported(f"{name} with model.dtype={dtype}", rule=f"one of {', '.join(dtypes)}", legal=legal)
-    if train_options(config).half and dtype != "float32":
-        what = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
-        raise Unsupported(what, rule="mixed precision has float32 master weights", legal="model.dtype=float32")
-    if config.kernels.fused:
-        rule = f"{name} makes its optimizer steps itself"
-        raise Unsupported(f"{name} with kernels.fused=true", rule=rule, legal="kernels.fused=false")
+    half, known = config.precision.half, f"one of {', '.join(dtypes)}"
+    mixed = f"{name} with precision.half={half} and model.dtype={dtype}"
+    split, fused = tensor != 1 and not config.system.tensor, config.kernels.fused
+    errors.refuse(
+        [
+            (split, f"{name} with grid.tensor={tensor}", "it splits no layer over ranks", "grid.tensor=1"),
+            (dtype not in dtypes, f"{name} with model.dtype={dtype}", known, f"model.dtype={dtypes[0]}"),
+            (
+                *(train_options(config).half and dtype != "float32", mixed),
+                *("mixed precision has float32 master weights", "model.dtype=float32"),
+            ),
+            (fused, f"{name} with kernels.fused=true", "it makes its optimizer steps itself", "kernels.fused=false"),
+        ],
+        Unsupported,
+    )
     suite_rule(config)
     microbatches(config)
     refuse_pairs(config)
@@ -260,21 +264,13 @@ class DefaultGroup:
     """
 
     def __init__(self, world: World, grid: Grid) -> None:
-        if world.size != grid.size:
-            raise InvalidRequest(
-                f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks",
-                rule="the world has one rank for each place of the grid",
-                legal=f"{grid.size} ranks",
-            )
+        what, rule = f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks", "one rank for each place"
+        errors.refuse([(world.size != grid.size, what, rule, f"{grid.size} ranks")])
         self.owns_group = not dist.is_initialized()
         if not self.owns_group:
             return
-        if world.size > 1:
-            raise InvalidRequest(
-                f"{world.size} ranks without torch.distributed",
-                rule="the ranks of a compared system form one default process group",
-                legal="mpiexec, or torchrun",
-            )
+        what, rule = f"{world.size} ranks without torch.distributed", "the ranks form one default process group"
+        errors.refuse([(world.size > 1, what, rule, "mpiexec, or torchrun")])
         use_loopback_interface()
         backend = "gloo" if accelerator.on_host(world.device) else "nccl"
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)

@@ -40,6 +40,11 @@ class SuiteError(Exception):
     """Base class of the suite's exceptions."""
 
 
+def _sentence(what: str, rule: str, legal: str) -> str:
+    parts = (what, f"rule: {rule}" if rule else "", f"legal: {legal}" if legal else "")
+    return "; ".join(filter(None, parts))
+
+
 class InvalidRequest(SuiteError):
     """Request that cannot run. The message holds the setting with its value, the rule, and a legal value.
 
@@ -63,12 +68,7 @@ class InvalidRequest(SuiteError):
         has_value = value is not ...
         self._setting: tuple[str, object] | None = (key, value) if has_value else None
         self.rule, self.legal = rule, legal
-        parts = [what or (f"{key}={format_typed(value)}" if has_value else key)]
-        if rule:
-            parts.append(f"rule: {rule}")
-        if legal:
-            parts.append(f"legal: {legal}")
-        super().__init__("; ".join(parts))
+        super().__init__(_sentence(what or (f"{key}={format_typed(value)}" if has_value else key), rule, legal))
 
     @property
     def key(self) -> str:
@@ -99,14 +99,14 @@ def _setting_of(text: str) -> tuple[str, str | None]:
 Broken = tuple[Any, ...]
 
 
-def refuse(rules: Iterable[Broken]) -> None:
-    """Raise InvalidRequest for the first broken rule of a list or a generator; later ones are not evaluated.
+def refuse(rules: Iterable[Broken], kind: type[InvalidRequest] | type[DamagedRecord] | None = None) -> None:
+    """Raise an error of a kind, by default InvalidRequest, for the first broken rule; later ones are not evaluated.
 
     refuse([(samples % 2, f"a batch of {samples} samples", "an even number", "8")])
     """
     for broken, what, rule, *legal in rules:
         if broken:
-            raise InvalidRequest(what, rule=rule, legal="".join(legal))
+            raise (kind or InvalidRequest)(what, rule=rule, legal="".join(legal))
 
 
 class UnknownName(InvalidRequest):
@@ -211,6 +211,11 @@ class RankTimeout(RankError):
 
 class DamagedRecord(SuiteError):
     """File in the record store that cannot be read as a record."""
+
+    def __init__(self, what: str, rule: str = "", legal: str = "") -> None:
+        super().__init__(
+            "; ".join([what, *([f"rule: {rule}"] if rule else []), *([f"legal: {legal}"] if legal else [])])
+        )
 
 
 class OtherSchema(DamagedRecord):

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import DamagedRecord, OtherSchema
+from suite.core.errors import DamagedRecord, OtherSchema, refuse
 
 SCHEMA_VERSION = 3
 MAX_BYTES = 64 << 20  # of a record file, which may come from an untrusted source
@@ -139,13 +139,18 @@ class Record:
             mappings = [record.config, record.provenance, record.migrated_from or {}, *record.panels]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
-        if not isinstance(record.panels, list) or not all(isinstance(each, dict) for each in mappings):
-            raise DamagedRecord("config, provenance, migrated_from and each of panels are mappings")
+        mapped = isinstance(record.panels, list) and all(isinstance(each, dict) for each in mappings)
         texts = [record.key, record.experiment, record.system, record.label, record.reason]
         for metric in record.metrics.values():
             texts += [metric.unit, metric.better, metric.note, metric.evidence]
-        if not all(isinstance(text, str) for text in texts):
-            raise DamagedRecord("key, experiment, system, label, reason and the words of a metric are text")
+        worded = all(isinstance(text, str) for text in texts)
+        refuse(
+            [
+                (not mapped, "config, provenance, migrated_from and each of panels are mappings", ""),
+                (not worded, "key, experiment, system, label, reason and the words of a metric are text", ""),
+            ],
+            DamagedRecord,
+        )
         return record
 
     @classmethod
@@ -176,10 +181,9 @@ def readers(path: Path) -> Iterator[tuple[str, Callable[[], Record]]]:
 def _text(path: Path) -> str:
     """Text of a file. Raises DamagedRecord for a file that cannot be read or is too large."""
     try:
-        if not path.is_file():
-            raise DamagedRecord("not a file")
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise DamagedRecord(f"{size} bytes; rule: a record is at most {MAX_BYTES} bytes")
+        refuse([(not path.is_file(), "not a file", "")], DamagedRecord)
+        size = path.stat().st_size
+        refuse([(size > MAX_BYTES, f"{size} bytes", f"a record is at most {MAX_BYTES} bytes")], DamagedRecord)
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise DamagedRecord(f"{type(error).__name__}: {error}") from error

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema, SuiteError
+from suite.core.errors import Broken, DamagedRecord, InvalidRequest, OtherSchema, SuiteError, refuse
 from suite.core.grid import Grid
 from suite.core.record import LINES, Record, Source, readers
 from suite.core.trace import Span, Trace
@@ -97,10 +97,8 @@ def read_store(folder: Path, changed: Callable[[Record], str] = lambda _: "") ->
     for name, machine, base, read in candidates(folder):
         try:
             record = _checked(read())
-            if (machine, record.key) in seen:
-                raise DamagedRecord(
-                    f"key {record.key!r} is taken by {seen[machine, record.key]}; rule: one file per key"
-                )
+            other = seen.get((machine, record.key))
+            refuse([(other, f"key {record.key!r} is taken by {other}", "one file per key")], DamagedRecord)
         except OtherSchema as error:
             aside.append(SetAside(name, Aside.OTHER_SCHEMA, str(error)))
             continue
@@ -203,18 +201,19 @@ def _trace(base: Path, name: str, folder: Path) -> StoredTrace:
     """The trace in `base`/`name`. Raises DamagedRecord for a path outside `base` and for an unreadable file."""
     try:
         path = (base / name).resolve()
-        if not (path.is_relative_to(base.resolve()) and path.is_relative_to(folder.resolve())):
-            raise DamagedRecord(f"{name!r} leaves the store; rule: a path inside it; legal: traces/NAME.json.gz")
-        if not path.is_file():
-            raise DamagedRecord("no such file")
+        inside = path.is_relative_to(base.resolve()) and path.is_relative_to(folder.resolve())
+        rules = [
+            (not inside, f"{name!r} leaves the store", "a path inside it", "traces/NAME.json.gz"),
+            (not path.is_file(), "no such file", ""),
+        ]
+        refuse(rules, DamagedRecord)
         with gzip.open(path) as stream:
             raw = stream.read(MAX_UNPACKED + 1)
-        if len(raw) > MAX_UNPACKED:
-            raise DamagedRecord(f"more than {MAX_UNPACKED} bytes unpacked; rule: at most that")
+        refuse([(len(raw) > MAX_UNPACKED, f"over {MAX_UNPACKED} bytes unpacked", "at most that")], DamagedRecord)
         data = json.loads(raw)
         axes = {axis: data["grid"].get(axis, 1) for axis in ("data", "inter", "tensor")}
-        if not all(type(size) is int for size in axes.values()):
-            raise DamagedRecord(f"grid {axes}; rule: whole numbers")
+        whole = all(type(size) is int for size in axes.values())
+        refuse([(not whole, f"grid {axes}", "whole numbers")], DamagedRecord)
         grid = Grid(**axes)
         spans = Trace(Span.from_row(row) for row in data["spans"]).shifted()
     except DamagedRecord:
@@ -223,20 +222,17 @@ def _trace(base: Path, name: str, folder: Path) -> StoredTrace:
         raise DamagedRecord(f"{type(error).__name__}: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedRecord(f"not a trace: {type(error).__name__}: {error}") from error
-    _check(spans, grid)
+    refuse(_trace_rules(spans, grid), DamagedRecord)
     return StoredTrace(grid, spans, path.relative_to(folder.resolve()).as_posix())
 
 
-def _check(spans: Trace, grid: Grid) -> None:
-    if not spans:
-        raise DamagedRecord("0 spans; rule: a trace has at least 1")
+def _trace_rules(spans: Trace, grid: Grid) -> Iterator[Broken]:
+    yield not spans, "0 spans", "a trace has at least 1"
     for span in spans:
-        if not 0 <= span.rank < grid.size:
-            raise DamagedRecord(f"a span of rank {span.rank}; rule: 0 to {grid.size - 1} on grid {grid}")
-        if not (math.isfinite(span.start) and math.isfinite(span.end) and span.start <= span.end):
-            raise DamagedRecord(f"a span from {span.start} to {span.end}; rule: finite, and no end before its start")
-    if not spans.makespan <= LONGEST:
-        raise DamagedRecord(f"{spans.makespan} s from start to end; rule: at most {LONGEST:g} s")
+        yield not 0 <= span.rank < grid.size, f"a span of rank {span.rank}", f"0 to {grid.size - 1} on grid {grid}"
+        ordered = math.isfinite(span.start) and math.isfinite(span.end) and span.start <= span.end
+        yield not ordered, f"a span from {span.start} to {span.end}", "finite, and no end before its start"
+    yield not spans.makespan <= LONGEST, f"{spans.makespan} s from start to end", f"at most {LONGEST:g} s"
 
 
 def grid_of(record: Record) -> Grid | None:
