@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from suite.core.errors import (
-    Diverged,
-    DoesNotFit,
-    HiddenOutcome,
-    IllegalSchedule,
-    InvalidRequest,
-    MissingDependency,
-    SuiteError,
-)
+from suite.core.errors import Diverged, DoesNotFit, HiddenOutcome, InvalidRequest, MissingDependency, SuiteError
 from suite.core.reasons import format_traceback
 from suite.core.record import Outcome
 
@@ -18,7 +10,6 @@ _OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (  # the first that
     (DoesNotFit, Outcome.OOM),
     (InvalidRequest, Outcome.UNSUPPORTED),
     (HiddenOutcome, Outcome.UNSUPPORTED),
-    (IllegalSchedule, Outcome.UNSUPPORTED),
     (Diverged, Outcome.DIVERGED),
     (MissingDependency, Outcome.MISSING_DEPENDENCY),
     (ModuleNotFoundError, Outcome.MISSING_DEPENDENCY),

@@ -222,7 +222,7 @@ def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
     assert done.returncode == 2
     (file,) = (folder / "reports" / "records").glob("*.json")
     record = Record.read(file)
-    assert record.outcome is Outcome.UNSUPPORTED
+    assert record.outcome is Outcome.FAILED
     assert "0F2 would be forward number 2 in flight, the schedule promised 1" in record.reason
     assert "stage 0 | F3   [F2]" in record.reason
 

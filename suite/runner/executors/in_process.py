@@ -33,8 +33,10 @@ def run_in_process(run: Run, store: Store) -> Record:
         calibrated = {"calibrated_on": list(result.calibrated_on)} if result.calibrated_on else {}
         return record((Outcome.OK, ""), result, trace=trace, **calibrated)
     except Exception as error:  # other runs continue; a user's executor may return what a record cannot hold
-        memory = {"predicted": error.memory} if isinstance(error, DoesNotFit) and error.memory else {}
-        return record(ending_of(error), ExecutorResult(Source.SIMULATED, memory=memory) if memory else None)
+        result = None
+        if isinstance(error, DoesNotFit):
+            result = ExecutorResult(Source.SIMULATED, memory={"predicted": error.memory} if error.memory else {})
+        return record(ending_of(error), result)
 
 
 def record_of(
