@@ -264,12 +264,14 @@ class DefaultGroup:
     """
 
     def __init__(self, world: World, grid: Grid) -> None:
-        what, rule = f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks", "one rank for each place"
+        what = f"a grid of {grid.size} ranks ({grid}) in a world of {world.size} ranks"
+        rule = "the world has one rank for each place of the grid"
         errors.refuse([(world.size != grid.size, what, rule, f"{grid.size} ranks")])
         self.owns_group = not dist.is_initialized()
         if not self.owns_group:
             return
-        what, rule = f"{world.size} ranks without torch.distributed", "the ranks form one default process group"
+        what = f"{world.size} ranks without torch.distributed"
+        rule = "the ranks of a compared system form one default process group"
         errors.refuse([(world.size > 1, what, rule, "mpiexec, or torchrun")])
         use_loopback_interface()
         backend = "gloo" if accelerator.on_host(world.device) else "nccl"
