@@ -213,9 +213,7 @@ class DamagedRecord(SuiteError):
     """File in the record store that cannot be read as a record."""
 
     def __init__(self, what: str, rule: str = "", legal: str = "") -> None:
-        super().__init__(
-            "; ".join([what, *([f"rule: {rule}"] if rule else []), *([f"legal: {legal}"] if legal else [])])
-        )
+        super().__init__(_sentence(what, rule, legal))
 
 
 class OtherSchema(DamagedRecord):

@@ -15,8 +15,10 @@ from suite.core.errors import InvalidRequest, refuse
 from suite.core.protocols import DataSource, Value
 
 DATA = {"text": "standard_library", "images": "digits", "labelled_text": "snippets", "sentence_pairs": "number_names"}
-MODELS = {"text": "gpt_tiny", "images": "vgg_narrow", "labelled_text": "residual_lstm_narrow"}
-MODELS["sentence_pairs"] = "gnmt_narrow"
+MODELS = {
+    **{"text": "gpt_tiny", "images": "vgg_narrow"},
+    **{"labelled_text": "residual_lstm_narrow", "sentence_pairs": "gnmt_narrow"},
+}
 
 
 class Part(Protocol):

@@ -103,6 +103,7 @@ class Translation(Samples[SentenceSet]):
         return self.joined(words)
 
     def cut(self, part: SentenceSet, places: Sequence[int], shape: Any) -> Batch:
+        check_content(self.name, shape, "sentence_pairs")
         check_least(self.name, shape, vocabulary=self.vocabulary)
         sources, inputs, targets = (np.full((len(places), shape.sequence), PADDING, np.int64) for _ in range(3))
         for row, place in enumerate(places):
