@@ -152,7 +152,7 @@ def test_ranks_of_one_process_are_counted_one_by_one() -> None:
     """Each is a thread, and its allocations and the messages that it receives are its own."""
     for row in few([row for row in configs(2) if "grid.inter=2" in row], 1):
         config = resolve([*([] if "data=digits" in row else SMALL_TEXT), *row])
-        check_memory(config, threads.run(2, lambda world: count_memory(world, config)), " ".join(row))
+        check_memory(config, threads.run(2, partial(count_memory, config=config)), " ".join(row))
 
 
 def test_a_replay_counts_the_bytes_of_each_rank(tmp_path: Path) -> None:
