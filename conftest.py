@@ -51,6 +51,7 @@ LONG = (
     "tests/conf/",
     "tests/laws/",
     "tests/unit/report/",
+    "tests/unit/claims/",
     "tests/unit/papers/",
 )
 # last, in one worker: these tests compare times

@@ -15,10 +15,10 @@ from functools import cache
 
 import yaml
 
-from suite.core.claim import Judged
+from suite.claims.claim import Judged
+from suite.claims.claim_text import command, ours, published
 from suite.core.resources import conf_folder
 from suite.core.units import seconds
-from suite.report.claim_text import command, ours, published
 from suite.report.files import inert
 from suite.report.load import ReportStore
 from suite.report.tables.claim_tables import anchor

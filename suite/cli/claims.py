@@ -10,24 +10,24 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from suite.papers.common.mutations import MutationResult
+    from suite.claims.mutate import MutationResult
 
 
 def _sensitivity(arguments: Arguments) -> int:
-    from suite.papers.common import claims, sensitivity
+    from suite.claims import load, sensitivity
 
     for paper in arguments.names:
-        if paper not in claims.PAPERS:
-            raise UnknownName("paper", paper, claims.PAPERS)
-    for path, row in sensitivity.rewrite_all(arguments.names or claims.PAPERS):
+        if paper not in load.PAPERS:
+            raise UnknownName("paper", paper, load.PAPERS)
+    for path, row in sensitivity.rewrite_all(arguments.names or load.PAPERS):
         print(f"{path}: {len(row)} claims, {sum(bool(one.turns) for one in row)} turn", flush=True)
     return Exit.OK
 
 
 def _answer(arguments: Arguments) -> int:
-    from suite.core.claim import Verdict
-    from suite.papers.common.verdicts_now import judge_claims
-    from suite.report.claim_text import ours, published
+    from suite.claims.claim import Verdict
+    from suite.claims.claim_text import ours, published
+    from suite.claims.verdicts_now import judge_claims
 
     for name, verdict in judge_claims(_ids(arguments)).items():
         print(f"{name} ({verdict.claim.paper}, {verdict.claim.where})\n  the paper: {verdict.claim.asserts}")
@@ -41,19 +41,19 @@ def _answer(arguments: Arguments) -> int:
 
 
 def _mutate(arguments: Arguments) -> int:
-    from suite.papers.common import mutations
+    from suite.claims import mutate
 
     if arguments.unturned:
         return _unturned()
-    mutations_by_id = mutations.load()
-    chosen = mutations.select_mutations(arguments.names, mutations_by_id)
+    mutations_by_id = mutate.known_mutations()
+    chosen = mutate.select_mutations(arguments.names, mutations_by_id)
     if arguments.among:
-        among = mutations.answers_matching(arguments.among)
-        return _find(mutations.run_mutations(chosen, lambda _: among), arguments.among)
-    selection = mutations.first_of_families(chosen) if arguments.first else {each.id: each.turns for each in chosen}
+        among = mutate.answers_matching(arguments.among)
+        return _find(mutate.run_mutations(chosen, lambda _: among), arguments.among)
+    selection = mutate.first_of_families(chosen) if arguments.first else {each.id: each.turns for each in chosen}
     selected = [each for each in chosen if selection[each.id]]
     unchanged = 0
-    for result in mutations.run_mutations(selected, lambda each: selection[each.id]):
+    for result in mutate.run_mutations(selected, lambda each: selection[each.id]):
         unchanged += not result.turns
         print(f"{result}{'' if result.turns else '  SAME'}", flush=True)
     print(f"{len(selected)} mutations, {unchanged} unchanged verdicts")
@@ -62,34 +62,34 @@ def _mutate(arguments: Arguments) -> int:
 
 def _find(results: Iterable[MutationResult], among: str) -> int:
     """Print the verdicts that each mutation changes, and write them to the files of the papers."""
-    from suite.papers.common import mutations
+    from suite.claims import mutate
 
     changed = []
     for result in results:
         if result.turns:
             changed.append(result)
-        if result.turns or result.after == mutations.FAILED:
+        if result.turns or result.after == mutate.FAILED:
             print(f"{result}  {result.seconds:.2f} s", flush=True)
-    for path in mutations.write_turned_answers(changed, among):
+    for path in mutate.write_turned_answers(changed, among):
         print(path)
     return Exit.OK
 
 
 def _unturned() -> int:
     """List, for each paper, the functions whose answers no mutation changes, those with the most claims first."""
-    from suite.papers.common import mutations
+    from suite.claims import mutate
 
-    for (paper, function), names in mutations.answers_without_mutation():
+    for (paper, function), names in mutate.answers_without_mutation():
         print(f"{paper:<10} {len(names):3} {function}\n" + "\n".join(f"    {name} ({kind})" for name, kind in names))
     return Exit.OK
 
 
 def _where(arguments: Arguments) -> int:
     """Print each claim with its passages. A claim without one is named, and does not end the command."""
-    from suite.papers.common import claims, passages
+    from suite.claims import load, passages
 
-    claims_by_id, folder, status = {claim.id: claim for claim in claims.load()}, passages.folder(), Exit.OK
-    chosen = [claim for name in _ids(arguments) for claim in claims.named(name, claims_by_id)]
+    claims_by_id, folder, status = {claim.id: claim for claim in load.claims()}, passages.folder(), Exit.OK
+    chosen = [claim for name in _ids(arguments) for claim in load.named(name, claims_by_id)]
     if folder is None:
         raise InvalidRequest(
             f"{passages.VARIABLE} is not set",
@@ -107,14 +107,14 @@ def _where(arguments: Arguments) -> int:
 
 
 def _fit(arguments: Arguments) -> int:
-    from suite.papers.common import claims
-    from suite.papers.common.calibrate import fit_summit, fitted_constants
+    from suite.claims import load
     from suite.papers.pipeoptim import figures as pipeoptim
     from suite.papers.samo.ablations import anchors
+    from suite.papers.samo.calibrate import fit_summit, fitted_constants
     from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
 
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
-    printed = anchors({claim.id: claim for claim in claims.load()})
+    printed = anchors({claim.id: claim for claim in load.claims()})
     fitted = {"summit": fit_summit(labs[0], printed), "pipeoptim": pipeoptim.fitted(labs[1], printed)}
     graphs = _lab("gnn_clusters")
     fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)

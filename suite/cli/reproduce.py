@@ -23,9 +23,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from suite.claims import blind
 from suite.cli import DRY_RUN, Arguments, argument, command
 from suite.cli.run import run
-from suite.core import blind
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit, exit_code
 from suite.core.files import check_access, check_folder
@@ -163,7 +163,7 @@ def check_all_blind(store: Store) -> None:
 
 def _fill_printed_values(base: RunConfig, commands: Sequence[list[str]]) -> None:
     """Add the printed values of the papers to the written records."""
-    from suite.papers.common.fill import fill_printed_values
+    from suite.claims.fill import fill_printed_values
     from suite.runner.runs import expand
 
     for arguments in commands:

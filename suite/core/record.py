@@ -52,7 +52,7 @@ class Metric:
 
     Attributes:
         better: 'lower', 'higher', or '' for a metric without a direction.
-        evidence: Evidence of an answer to a claim (core.claim.Evidence). The claim's id names the metric.
+        evidence: Evidence of an answer to a claim (suite.claims.claim.Evidence). The claim's id names the metric.
         reads: Constants, plans, graphs and other claims that the answer reads.
         fed_by: Claims that the entries of `reads` were fitted to.
         null: Value of the null model for each of our values.

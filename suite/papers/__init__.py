@@ -1,6 +1,6 @@
 """Published claims of the four papers and of public sources on schedules, and the functions that answer them.
 
-There is one package per paper and one for pipeline schedules; `common/` is shared. A test
+There is one package per paper and one for pipeline schedules. Code that names no paper is in suite/claims. A test
 (tests/architecture/test_papers_alone.py) keeps code that only claims need in these packages, and code that ordinary
 runs also use in the others. The folder of a paper contains:
 
@@ -20,15 +20,10 @@ orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules,
 *_executor.py      executor for a single figure
 
 The other modules of a paper split one of these files (scaling.py, grids.py, convnets.py) or are shared by several
-(cluster_runs.py, systems.py, model_states.py). The folder `common/` contains:
+(cluster_runs.py, systems.py, model_states.py). Shared by the papers:
 
 settings.yaml      published settings: systems, models, machines, data sets, training
 decisions.yaml     contradictions within and between the papers, with the reading adopted for each
-claims.py, plans.py, passages.py      readers for claims, plans and the texts of the papers
-answer.py, trace.py, printed.py       calls of answer functions, record of their inputs, answers from printed numbers
-figure_executor.py, formula_executor.py, panel.py     records of figures and formulas
-cluster_runs.py, model_shapes.py, model_states.py     simulated cluster runs, shapes, model states
-closed_forms.py, equations.py, finite_difference.py, probes.py     closed forms, lemmas, derivatives, counters
-null_model.py, calibrate.py, sensitivity.py, mutations.py, verdicts_now.py     null models and checks of verdicts
-fill.py, reproduce_commands.py        printed values for blind records; commands for claims that need data or a GPU
+closed_forms.py, equations.py, finite_difference.py, model_states.py   closed forms, lemmas, derivatives, states
+probes.py          counters of the parts of an engine
 """

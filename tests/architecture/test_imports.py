@@ -21,32 +21,34 @@ from typing import NamedTuple
 from tests.architecture.trees import ROOT, trees
 from tests.support.scripts import printed
 
-ROWS = r"papers\.common\.claims|papers\.common\.reproduce_commands|papers\.public\.league_file"
+ROWS = r"claims|papers\.public\.league_file"
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
-FORMULAS = (
-    r"suite/papers/((axonn|samo)/(formulas|closed_forms)|common/(closed_forms|model_states|finite_difference))\.py$"
-)
+LIGHT = r"(claims/(claim|blind|load|reproduce_commands)|papers/public/league_file)"
+FORMULA = r"(formulas|closed_forms|model_states|finite_difference)"
+FORMULAS = rf"suite/papers/((axonn|samo)/)?{FORMULA}\.py$"
 TORCH = (
     r"suite/accelerator\.py$|suite/(comm|conformance|microbench|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/"
-    r"|suite/papers/\w+/probes(_\w+)?\.py$"
+    r"|suite/papers/(\w+/)?probes(_\w+)?\.py$"
 )
 FORBIDDEN = (  # files, and names that they do not import
     (r"suite/engine/", r"suite\.simulate"),
     (r"suite/simulate/", r"suite\.engine"),
     (r"suite/", r"baselines"),
-    (r"suite/(core|comm|engine|memory|gnn|simulate)/", r"suite\.papers"),  # what a claim measures depends on no claim
+    # what a claim measures depends on no claim
+    (r"suite/(core|comm|engine|memory|gnn|simulate)/", r"suite\.(papers|claims)"),
     (rf"(?!{TORCH})", r"torch|torchvision"),
     (r"(?!suite/comm/p2p/mpi\.py$)", r"mpi4py"),
     (r"(?!suite/config/compose\.py$)", r"hydra|omegaconf"),
-    (r"(?!suite/(config/|papers/common/claims\.py))", r"pydantic|pydantic_core"),
+    (r"(?!suite/(config|claims)/)", r"pydantic|pydantic_core"),
     (r"suite/report/", rf"suite\.(?!(core|stats|report|{ROWS})(\.|$)).*"),
     (r"suite/stats/", r"suite\.(?!(core|stats)(\.|$)).*"),
-    (r"suite/papers/(common/claims|common/reproduce_commands|public/league_file)\.py$", r"suite\.(?!core(\.|$)).*"),
+    (r"suite/papers/(?!public/)", r"suite\.(report|cli)"),
+    (rf"suite/{LIGHT}\.py$", r"suite\.(?!(core|claims)(\.|$)).*"),
 )
 ONLY = (  # files, and the names next to the standard library that they import at the top of a module
     (r"suite/core/", r"suite\.core"),
     *((rf"suite/{name}/", rf"suite\.(core|{name})") for name in ("schedule", "weights", "memory", "workload")),
-    (FORMULAS, rf"{PURE}|suite\.papers\.\w+\.(formulas|closed_forms|model_states|finite_difference|answer|plans)"),
+    (FORMULAS, rf"{PURE}|suite\.claims\.(answer|plans)|suite\.papers\.(\w+\.)?{FORMULA}"),
     (r"baselines/(?!gpipe\.py$|sputnik/cuda\.py$)", r"suite|torch|baselines(?!\.sputnik\.cuda)"),
     (r"baselines/gpipe\.py$", r"suite"),
     (r"baselines/sputnik/cuda\.py$", r"suite|torch|baselines|triton"),  # imported late; a kernel needs its names
@@ -55,7 +57,7 @@ PURE_PACKAGES = ("schedule", "weights", "memory", "workload", "simulate")
 ARRAYS = ("executor", "network.exchange", "full_graph", "static_order", "schedule_comparison")  # of simulate
 PARENT = (  # modules that a process without ranks loads
     *("suite.config.compose", "suite.runner.runs", "suite.simulate.worker"),
-    *("suite.papers.common.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),
+    *("suite.claims.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),
     *("suite.data.text", "suite.regression.comparison", "suite.regression.nightly.run"),
 )
 

@@ -10,7 +10,7 @@ from tests.architecture.trees import sources, trees
 CONFIG = ("suite/config/", "suite/core/record.py")
 BORDERS = {  # modules that read data of unknown shape and validate it: rows of YAML, states of torch.optim, pickles
     *(
-        "suite/papers/common/claims.py",
+        "suite/claims/load.py",
         "suite/engine/torch_api/torch_optimizer.py",
         "suite/engine/torch_api/optimizer_states.py",
     ),

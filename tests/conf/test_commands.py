@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from suite.claims import load, reproduce_commands
+from suite.claims.claim import Claim, Judged, Verdict
 from suite.cli import dataset_info
 from suite.config.compose import composed
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.claim import Claim, Judged, Verdict
 from suite.data import images, sentiment, translation
-from suite.papers.common import claims, reproduce_commands
 from suite.runner import labels
 from suite.runner.runs import freeze
 from tests.support.drawn import generator
@@ -31,12 +31,12 @@ TRAINING = ["suite", "sweep", "experiment=pipeoptim_published"]
 
 @cache
 def rows() -> dict[str, Claim]:
-    return {claim.id: claim for claim in claims.load() if claim.paper == "pipeoptim"}
+    return {claim.id: claim for claim in load.claims() if claim.paper == "pipeoptim"}
 
 
 @cache
 def commands() -> dict[str, str]:
-    return reproduce_commands.commands(claims.load(), claims.settings())
+    return reproduce_commands.commands(load.claims(), load.settings())
 
 
 def command(name: str) -> str:
@@ -44,7 +44,7 @@ def command(name: str) -> str:
 
 
 def command_of(claim: Claim) -> str:
-    return reproduce_commands.command(claim, reproduce_commands.Published.of(claims.load(), claims.settings()))
+    return reproduce_commands.command(claim, reproduce_commands.Published.of(load.claims(), load.settings()))
 
 
 @cache
@@ -159,7 +159,7 @@ def test_claim_without_a_run_shows_its_command() -> None:
     cpu = next(claim for claim in rows().values() if claim.reach == "cpu")
     none = Judged(rows()["pipeoptim.table4.sgdm.alexnet.gpipe"], Verdict.NOT_RUN, "no record")
     ran = replace(none, record="records/a.json")  # which the record says, or nothing does
-    judged = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], claims.settings())
+    judged = reproduce_commands.with_commands([none, ran, replace(none, claim=cpu)], load.settings())
     assert [judgement.command for judgement in judged] == [command("table4.sgdm.alexnet.gpipe"), "", ""]
 
 

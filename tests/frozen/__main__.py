@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from suite.claims import load
+from suite.claims.claim import Evidence
+from suite.claims.verdicts_now import judge_with_records
 from suite.cli.run import run
-from suite.core.claim import Evidence
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.papers.common import claims
-from suite.papers.common.verdicts_now import judge_with_records
 from suite.papers.public.cells import CELLS
 from suite.papers.public.write_league import scorable_cells, score_cells
 from suite.runner.runs import expand
@@ -34,7 +34,7 @@ GRIDS = ("grid.inter=2", "grid.inter=4", "grid.inter=4 batch.size=8 batch.microb
 
 
 def of_claims() -> Rows:
-    names = [claim.id for claim in claims.load() if any(row.function for row in claim.answers)]
+    names = [claim.id for claim in load.claims() if any(row.function for row in claim.answers)]
     for name, judged in sorted(judge_with_records(names).items()):
         for each in (judged, *judged.others):
             values = "" if each.evidence in (Evidence.MEASURED, None) else repr(each.ours)

@@ -17,17 +17,16 @@ from typing import Any
 import pytest
 import yaml
 
+from suite.claims import blind, figure_executor, load
+from suite.claims.answer import Papers, answer
+from suite.claims.claim import Evidence, Role
 from suite.cli import reproduce
 from suite.config.compose import resolve
-from suite.core import blind
-from suite.core.claim import Evidence, Role
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.figure import read_figure_panel
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome
-from suite.papers.common import claims, figure_executor
-from suite.papers.common.answer import Papers, answer
 from suite.papers.sparse_gnn import figure_executor as graph_figures
 from suite.runner.executors.in_process import run_in_process
 from suite.runner.executors.registry import without_ranks
@@ -48,9 +47,9 @@ QUICK = ("samo", "sparse_gnn", "axonn_lemmas", "samo_equations")  # papers' form
 
 def executors() -> Iterator[tuple[str, ...]]:
     """Overrides of every executor that answers claims: the formulas of each paper, and each figure."""
-    for paper in claims.PAPERS:
+    for paper in load.PAPERS:
         yield "executor=analytic", f"executor.paper={paper}"
-    for figure in sorted({row.figure for claim in claims.load() for row in claim.answers if row.figure} - {"formulas"}):
+    for figure in sorted({row.figure for claim in load.claims() for row in claim.answers if row.figure} - {"formulas"}):
         if figure.startswith("gnn_"):
             yield "executor=graph_clusters", f"executor.figure={figure}", f"executor.counted={figure in COUNTED}"
         else:
@@ -67,9 +66,9 @@ def absurd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers with each other.
     """
     folder = tmp_path_factory.mktemp("claims")
-    for paper in claims.PAPERS:
-        text = (claims.FOLDER / paper / "claims.yaml").read_text(encoding="utf-8")
-        rows = yaml.load(text, Loader=claims.Loader)
+    for paper in load.PAPERS:
+        text = (load.FOLDER / paper / "claims.yaml").read_text(encoding="utf-8")
+        rows = yaml.load(text, Loader=load.Loader)
         target = folder / paper / "claims.yaml"
         target.parent.mkdir()
         target.write_text(yaml.safe_dump([_absurd(row) for row in rows]), encoding="utf-8")
@@ -139,13 +138,13 @@ def test_our_values_are_the_same_whatever_is_printed(
 ) -> None:
     with blind.hiding():
         hidden = answered(overrides, monkeypatch, tmp_path)
-    monkeypatch.setattr(claims, "FOLDER", absurd)
+    monkeypatch.setattr(load, "FOLDER", absurd)
     changed = answered(overrides, monkeypatch, tmp_path)
     assert exact(hidden) == exact(changed)
     expected = near(changed)
     assert {name: hidden.metrics[name].values for name in expected} == expected
     assert not any(each.evidence == Evidence.PRINTED for each in hidden.metrics.values())
-    assert any(claim.value == ABSURD for claim in claims.load()), "the other files were read"
+    assert any(claim.value == ABSURD for claim in load.claims()), "the other files were read"
 
 
 # arguments that are a setting and no outcome, though the row's `value` names them too
@@ -162,7 +161,7 @@ def test_no_answer_is_given_the_outcome_of_its_own_claim() -> None:
     """
     arguments = {
         (claim.id, name): each
-        for claim in claims.load()
+        for claim in load.claims()
         for row in claim.answers
         for name, each in (*row.arguments.items(), *(() if isinstance(claim.value, str) else claim.setting.items()))
         if set(filter(math.isfinite, numbers_in(claim.value))) & set(numbers_in(each))
@@ -181,9 +180,9 @@ def numbers_in(value: object) -> Iterator[float]:
 
 
 def test_loaded_claims_hold_settings_and_no_outcome() -> None:
-    loaded = claims.load()
+    loaded = load.claims()
     with blind.hiding():
-        hidden = claims.load()
+        hidden = load.claims()
     assert [claim.id for claim in hidden] == [claim.id for claim in loaded]
     for claim, before in zip(hidden, loaded, strict=True):
         assert not any((*(getattr(claim, name) for name in TEXTS), claim.expression, claim.printed))
@@ -198,7 +197,7 @@ def test_loaded_claims_hold_settings_and_no_outcome() -> None:
             assert claim.value == before.value
         else:
             assert isinstance(claim.value, blind.Hidden)
-    assert claims.load() is loaded
+    assert load.claims() is loaded
 
 
 USES: tuple[Callable[[Any], object], ...] = (
@@ -219,13 +218,13 @@ def test_any_use_of_a_hidden_outcome_names_its_claim() -> None:
 
 def test_a_derived_answer_that_reads_an_outcome_fails() -> None:
     with blind.hiding():
-        claim_of = {claim.id: claim for claim in claims.load()}
-        papers = Papers(claim_of, claims.settings(), {})
+        claim_of = {claim.id: claim for claim in load.claims()}
+        papers = Papers(claim_of, load.settings(), {})
         claim, row = next(
             (claim, row)
             for claim in claim_of.values()
             for row in claim.answers
-            if row.function == "suite.papers.common.printed.difference"
+            if row.function == "suite.claims.printed.difference"
         )
         with pytest.raises(HiddenOutcome) as error:
             answer(claim, replace(row, evidence=Evidence.DERIVED), papers)
@@ -243,8 +242,8 @@ def test_the_record_says_which_outcome_was_read(tmp_path: Path) -> None:
 
 
 def test_child_processes_are_blind() -> None:
-    code = "from suite.papers.common import claims; print(any(type(c.value) is float for c in claims.load()))"
-    code = code.replace("c in claims.load()", "c in claims.load() if c.role != 'setting'")
+    code = "from suite.claims import load; print(any(type(c.value) is float for c in load.claims()))"
+    code = code.replace("c in load.claims()", "c in load.claims() if c.role != 'setting'")
     with blind.hiding():
         done = subprocess.run(
             [sys.executable, "-c", code], env=rank_environment(threads=1), capture_output=True, text=True, check=True
@@ -295,7 +294,7 @@ def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.Mo
     record = Store(tmp_path).find(path.stem)
     assert record.provenance[blind.MARK] == blind.FILLED
     [panel] = [panel for panel in record.panels if "paper" in panel]
-    [claim] = [claim for claim in claims.load() if claim.id == "samo.fig1.dense_over_sputnik"]
+    [claim] = [claim for claim in load.claims() if claim.id == "samo.fig1.dense_over_sputnik"]
     assert sorted(panel["paper"].values()) == [[end, end] for end in claim.value]
     assert panel["ours"], "next to ours"
 

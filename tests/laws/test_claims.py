@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from suite.core.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
-from suite.core.claim import Cases as HowMany
+from suite.claims import load
+from suite.claims.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
+from suite.claims.claim import Cases as HowMany
+from suite.claims.judge import judge
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.papers.common import claims
-from suite.report.judge import judge
 from suite.report.load import ReportStore, StoredRecord
 
-ALL = claims.load()
+ALL = load.claims()
 EMPTY = ReportStore(Path("nowhere"))
 SOURCES = {
     Evidence.MEASURED: Source.MEASURED,

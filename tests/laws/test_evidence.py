@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import AnswerRow, Check, Claim, Evidence, Role, Verdict
+from suite.claims import load
+from suite.claims.answer import answer, metrics_of
+from suite.claims.claim import AnswerRow, Check, Claim, Evidence, Role, Verdict
+from suite.claims.verdicts_now import judge_metrics, source_of
 from suite.gnn.partition.simple import Random
-from suite.papers.common import claims
-from suite.papers.common.answer import answer, metrics_of
-from suite.papers.common.verdicts_now import judge_metrics, source_of
 from suite.papers.schedules import rates
 from suite.simulate import worker
 from tests.support.drawn import drawn
@@ -33,7 +33,7 @@ NOMINAL = {
 def answers(*evidence: Evidence) -> Iterator[tuple[Claim, AnswerRow]]:
     """Answers by functions with this evidence."""
     return (
-        (claim, row) for claim in claims.load() for row in claim.answers if row.function and row.evidence in evidence
+        (claim, row) for claim in load.claims() for row in claim.answers if row.function and row.evidence in evidence
     )
 
 

@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from suite.core.claim import Evidence
+from suite.claims import load, mutate
+from suite.claims.claim import Evidence
+from suite.claims.mutate import FAILED, Mutation, MutationResult
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.common import claims, mutations
-from suite.papers.common.mutations import FAILED, Mutation, MutationResult
 from tests.support.drawn import generator
 from tests.support.refusals import refused
 from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-KNOWN = mutations.load()
+KNOWN = mutate.known_mutations()
 FEW = 3  # mutations that a run draws
 # families without a quick answer, by the reason; only the exhaustive run tries them
 SLOW_FAMILIES = {
@@ -69,7 +69,7 @@ def slow_families() -> Iterator[str]:
             yield f"{module}.{word}"
 
 
-def assert_all_change(tried: dict[str, tuple[claims.Answered, ...]], *options: str) -> None:
+def assert_all_change(tried: dict[str, tuple[load.Answered, ...]], *options: str) -> None:
     """Run `suite claims mutate`. Fail unless it judges exactly the tried answers, and all of their verdicts change."""
     line = [sys.executable, "-m", "suite", "claims", "mutate", *options]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # spinning threads would add CPU time on a loaded machine
@@ -88,7 +88,7 @@ def assert_all_change(tried: dict[str, tuple[claims.Answered, ...]], *options: s
 def test_verdicts_of_a_few_mutations_change() -> None:
     fast = [mutation for mutation in KNOWN if set(mutation.turns) - set(mutation.slowly)]
     few = generator("mutations").sample(fast, FEW)
-    assert_all_change(mutations.first_of_families(few), "--first", *(mutation.id for mutation in few))
+    assert_all_change(mutate.first_of_families(few), "--first", *(mutation.id for mutation in few))
 
 
 @pytest.mark.exhaustive
@@ -98,12 +98,12 @@ def test_every_listed_verdict_changes(mutation: Mutation) -> None:
 
 
 def test_mutations_list_answers_by_functions_that_name_them() -> None:
-    by_function = {answered for members in mutations.answer_families().values() for answered in members}
+    by_function = {answered for members in mutate.answer_families().values() for answered in members}
     for mutation in KNOWN:
         mutation.changed((ROOT / mutation.file).read_text(encoding="utf-8"))  # raises for a lost passage
         assert set(mutation.turns) <= by_function, mutation.id
         assert len(set(mutation.turns)) == len(mutation.turns), mutation.id
-    rows = {(claim.id, row.evidence): row for claim in claims.load() for row in claim.answers}
+    rows = {(claim.id, row.evidence): row for claim in load.claims() for row in claim.answers}
     for answered, row in rows.items():
         assert list(row.turned_by) == [mutation.id for mutation in KNOWN if answered in mutation.turns]
 
@@ -115,9 +115,9 @@ def test_every_mutation_changes_code_of_functions() -> None:
 
 def test_short_run_tries_one_fast_answer_of_most_families() -> None:
     """Of all but SLOW_FAMILIES."""
-    family_of = {a: function for (_, function), members in mutations.answer_families().items() for a in members}
+    family_of = {a: function for (_, function), members in mutate.answer_families().items() for a in members}
     fast = {family_of[a] for mutation in KNOWN for a in mutation.turns if a not in mutation.slowly}
-    tried = [family_of[a] for answers in mutations.first_of_families(KNOWN).values() for a in answers]
+    tried = [family_of[a] for answers in mutate.first_of_families(KNOWN).values() for a in answers]
     assert sorted(tried) == sorted(fast)
     slow = {family_of[a] for mutation in KNOWN for a in mutation.turns} - fast
     assert {name.removeprefix("suite.papers.") for name in slow} == set(slow_families())
@@ -136,7 +136,7 @@ def test_changes_outside_functions_and_unclear_passages_are_refused(
     for text in ("class Op; class Op", "nothing"):
         with refused(InvalidRequest, subject="x", rule="each passage occurs once"):
             mutation_of("class Op", "class Up").changed(text)
-    monkeypatch.setattr(mutations, "ROOT", tmp_path)
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
     (tmp_path / "suite/core").mkdir(parents=True)
     (tmp_path / MUTATION.file).write_text("A = 1\nclass B:\n    c = 2\ndef f(d=3):\n    return lambda: 4\n")
     for was, becomes in [*((digit, "9") for digit in "123"), ("4", "4")]:  # the last changes nothing
@@ -144,10 +144,10 @@ def test_changes_outside_functions_and_unclear_passages_are_refused(
             mutation_of(was, becomes).code()
     assert len(mutation_of("4", "9").code()) == 2  # the function and its lambda
     with refused(UnknownName, "mutation", f"{KNOWN[0].id}x", legal=KNOWN[0].id):
-        mutations.select_mutations([f"{KNOWN[0].id}x"], KNOWN)
+        mutate.select_mutations([f"{KNOWN[0].id}x"], KNOWN)
     claim, _ = KNOWN[-1].turns[0]
     for name in (KNOWN[-1].id, claim, f"{claim[:-1]}?", claim.partition(".")[0]):
-        chosen = mutations.select_mutations([name, name], KNOWN)
+        chosen = mutate.select_mutations([name, name], KNOWN)
         assert KNOWN[-1] in chosen
         assert len(chosen) == len({*chosen}) < len(KNOWN)
 
@@ -158,12 +158,12 @@ ROW = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says"
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[list[dict[str, object]]], Path]:
     """Function that writes rows as the mutations of SAMO, next to empty files of the other papers."""
-    for paper in claims.PAPERS:
+    for paper in load.PAPERS:
         (tmp_path / paper).mkdir()
-        (tmp_path / paper / claims.MUTATIONS).write_text("[]\n")
+        (tmp_path / paper / load.MUTATIONS).write_text("[]\n")
 
     def written(rows: list[dict[str, object]]) -> Path:
-        file = tmp_path / "samo" / claims.MUTATIONS
+        file = tmp_path / "samo" / load.MUTATIONS
         file.write_text("# head\n" + yaml.safe_dump(rows))
         return file
 
@@ -185,12 +185,12 @@ INVALID_ROWS: tuple[tuple[dict[str, object], str], ...] = (
 
 def test_invalid_rows_are_refused(write: Callable[[list[dict[str, object]]], Path], tmp_path: Path) -> None:
     write([ROW])
-    assert [mutation.turns for mutation in mutations.load(tmp_path)] == [(("b", Evidence.DERIVED),)]
+    assert [mutation.turns for mutation in mutate.known_mutations(tmp_path)] == [(("b", Evidence.DERIVED),)]
     invalid = [([ROW, ROW], "one mutation per id"), *(([{**ROW, **change}], rule) for change, rule in INVALID_ROWS)]
     for rows, rule in invalid:
         write(rows)
         with pytest.raises(InvalidRequest) as refusal:
-            mutations.load(tmp_path)
+            mutate.known_mutations(tmp_path)
         assert rule in refusal.value.rule, rows
 
 
@@ -206,8 +206,8 @@ def test_changed_verdicts_are_written_fastest_first(
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
     changed = [outcome for outcome in outcomes if outcome.turns]
-    assert mutations.write_turned_answers(changed, "samo.*", tmp_path) == [file]
+    assert mutate.write_turned_answers(changed, "samo.*", tmp_path) == [file]
     assert file.read_text().startswith("# head\n- ")
-    (mutation,) = mutations.load(tmp_path)
+    (mutation,) = mutate.known_mutations(tmp_path)
     assert [name for name, _ in mutation.turns] == ["axonn.x", "samo.quick", "samo.slow"]
     assert mutation.slowly == (("samo.slow", Evidence.DERIVED),)

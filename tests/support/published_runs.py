@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from suite.claims import load
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
+from suite.claims.figure_executor import FigureExecutor
 from suite.config.compose import resolve
-from suite.core.claim import Claim
-from suite.papers.common import claims
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.figure_executor import FigureExecutor
 
 
 @cache
@@ -21,4 +21,4 @@ def lab(experiment: str = "samo_clusters") -> Lab:
 
 @cache
 def published() -> dict[str, Claim]:
-    return {claim.id: claim for claim in claims.load()}
+    return {claim.id: claim for claim in load.claims()}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from suite.claims import load
+from suite.claims.answer import answers_of_figure
+from suite.claims.formula_executor import FIGURE
 from suite.cli.run import run, summary
 from suite.cli.show import find, lines, main
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
-from suite.papers.common import claims
-from suite.papers.common.answer import answers_of_figure
-from suite.papers.common.formula_executor import FIGURE
 from tests.support.refusals import refused
 
 SIMULATED = ("executor=simulated", "machine=perlmutter", "system=megatron_lm", "model=gpt3_xl", "grid.inter=2")
@@ -74,7 +74,7 @@ def test_command_prints_or_refuses(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_line_of_a_run_follows_its_kind(folder: Path) -> None:
-    formulas = [claim for claim, _ in answers_of_figure(claims.load(), FIGURE) if claim.paper == "axonn"]
+    formulas = [claim for claim, _ in answers_of_figure(load.claims(), FIGURE) if claim.paper == "axonn"]
     for query, parts in {
         "megatron_lm": ("s per batch", "percent of peak", "GB on the fullest rank", "simulated"),
         "pipeoptim": ("makespan 45 ticks", "4 microbatches in flight", "copies of the weights", "analytic"),

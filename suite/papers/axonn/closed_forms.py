@@ -7,7 +7,7 @@ from fractions import Fraction
 from suite.core.errors import InvalidRequest
 from suite.core.values import Exact
 from suite.memory.checkpointing import activations
-from suite.papers.common.finite_difference import minimum
+from suite.papers.finite_difference import minimum
 from suite.workload import Transformer
 
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
 from suite.memory import mixed, offloaded
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.equations import FREE
-from suite.papers.common.model_states import ADAM
+from suite.papers.equations import FREE
+from suite.papers.model_states import ADAM
 from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.check import check
 from suite.simulate.cost.measured import Fixed

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
+from suite.claims.null_model import BubbleAlone, pipeline_utilization
+from suite.claims.panel import NONE, published_bound, published_number
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
-from suite.papers.common.null_model import BubbleAlone, pipeline_utilization
-from suite.papers.common.panel import NONE, published_bound, published_number
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
+from suite.claims.answer import Cases, Number, Papers, Question
+from suite.claims.plans import scaling_plan
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import si
 from suite.memory import checkpointing
+from suite.papers import closed_forms as shared_forms
 from suite.papers.axonn import closed_forms
 from suite.papers.axonn.closed_forms import message_bytes, ring_bytes
-from suite.papers.common import closed_forms as shared_forms
-from suite.papers.common.answer import Cases, Number, Papers, Question
-from suite.papers.common.model_states import (
+from suite.papers.model_states import (
     ENTRIES,
     GIGABYTE,
     mixed_precision_states,
@@ -22,7 +23,6 @@ from suite.papers.common.model_states import (
     parameter_count,
     stage_parameters,
 )
-from suite.papers.common.plans import scaling_plan
 from suite.workload import Transformer, flops
 
 

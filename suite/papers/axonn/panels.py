@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from suite.claims.panel import Panels
+from suite.papers import equations
 from suite.papers.axonn import counts, figures, scaling
-from suite.papers.common import equations
-from suite.papers.common.panel import Panels
 
 FIGURES: Mapping[str, Panels] = {
     "axonn_fig5": figures.fig5_panels,

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from suite.claims.answer import Cases, Question
 from suite.comm.p2p import threads
 from suite.config.compose import resolve as composed
 from suite.config.run import RunConfig
@@ -27,9 +28,8 @@ from suite.engine.random_state import drawing, initial
 from suite.engine.system import EngineSystem
 from suite.memory.layout import resident
 from suite.papers.axonn.counts import answered
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.equations import INSIDE
-from suite.papers.common.probes import Flops, ReducedBytes
+from suite.papers.equations import INSIDE
+from suite.papers.probes import Flops, ReducedBytes
 
 BEFORE, AFTER = "axonn_no_memopt", "axonn"
 HALF = "precision=bf16"  # CPUs multiply bfloat16; it is as wide as the paper's float16

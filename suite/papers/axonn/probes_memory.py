@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from suite.claims.answer import Cases, Question
 from suite.comm.p2p import threads
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.system import EngineSystem
 from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, build_engine, resolve, single_rank
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.probes import tensors_of
+from suite.papers.probes import tensors_of
 
 
 def after_a_batch(system: str, entries: int, bucket: int = 1000) -> Engine:

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from suite.core.claim import Claim
+from suite.claims import null_model
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
+from suite.claims.null_model import pipeline_utilization
+from suite.claims.panel import NONE, published_bound, published_number, published_range
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.papers.axonn.figures import PaperPanel
-from suite.papers.common import null_model
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.closed_forms import training_time
-from suite.papers.common.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
-from suite.papers.common.null_model import pipeline_utilization
-from suite.papers.common.panel import NONE, published_bound, published_number, published_range
+from suite.papers.closed_forms import training_time
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, distinct_cases
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
+from suite.claims.panel import NONE
 from suite.core.expression import evaluate
 from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, Schedule, WeightPolicy
-from suite.papers.common.answer import Cases, Question, distinct_cases
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import NONE
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB

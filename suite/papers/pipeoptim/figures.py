@@ -13,20 +13,20 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
+from suite.claims.panel import NONE, published_number
+from suite.claims.plans import pipeoptim_run
+from suite.claims.reproduce_commands import TIMED
 from suite.core.errors import UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.protocols import WeightPolicy
 from suite.memory import resident
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.calibrate import find_root
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.model_states import ADAM
-from suite.papers.common.panel import NONE, published_number
-from suite.papers.common.plans import pipeoptim_run
-from suite.papers.common.reproduce_commands import TIMED
+from suite.papers.model_states import ADAM
 from suite.papers.pipeoptim import systems
+from suite.papers.samo.calibrate import find_root
 from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan, run

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
+from suite.claims.panel import published_number
 from suite.core.figure import FigurePanel
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import published_number
 from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, PaperPanel, compared, plan
 
 MAX_BATCH = 1 << 14  # samples

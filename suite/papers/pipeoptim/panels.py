@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from suite.papers.common.panel import Panels
+from suite.claims.panel import Panels
 from suite.papers.pipeoptim import counts, figures, memory_account, predictions
 
 FIGURES: Mapping[str, Panels] = {

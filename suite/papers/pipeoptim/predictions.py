@@ -12,11 +12,11 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
 from suite.core.figure import FigurePanel
 from suite.data import images
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.cluster_runs import Lab
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
 

@@ -1,11 +1,11 @@
-"""Answers from PipeOptim's printed numbers, some of which are lower bounds (see suite.papers.common.printed)."""
+"""Answers from PipeOptim's printed numbers, some of which are lower bounds (see suite.claims.printed)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
 
-from suite.papers.common.answer import Cases, Papers, Question
+from suite.claims.answer import Cases, Papers, Question
 
 
 def mean(question: Question, papers: Papers, *, of: Sequence[str]) -> tuple[Cases, str]:

@@ -21,8 +21,8 @@ from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay.replay import Replay
-from suite.papers.common.probes import one_thread
 from suite.papers.pipeoptim.probes_drift import SMOOTHING
+from suite.papers.probes import one_thread
 
 DEPTH = 4
 SMOOTHED = "smoothed"

@@ -15,7 +15,7 @@ from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.core.trace import CATEGORY, Trace
-from suite.papers.common.equations import FREE
+from suite.papers.equations import FREE
 from suite.schedule.check import SHORT, check_size
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import simulate

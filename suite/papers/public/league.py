@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from suite.claims.on_cores import map_on_cores
 from suite.config.typed_yaml import read_typed
-from suite.papers.common.on_cores import map_on_cores
 from suite.papers.public.calibrate import (
     FittedConstant,
     Shares,

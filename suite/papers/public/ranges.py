@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
 
+from suite.claims.on_cores import map_on_cores
 from suite.core.errors import SuiteError
-from suite.papers.common.on_cores import map_on_cores
 from suite.papers.public.adapter import plausible_setups, to_setup
 from suite.papers.public.calibrate import Shares, pair_of, share_of, with_share
 from suite.papers.public.league_file import LeagueRange

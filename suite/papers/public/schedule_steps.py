@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median
 
+from suite.claims.plans import published_plans
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.plain_data import read_dataclass
 from suite.core.trace import WAIT
-from suite.papers.common.plans import published_plans
 from suite.papers.public.adapter import SCHEDULES
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.league_file import LeagueSchedule

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from suite.papers.common.on_cores import map_on_cores
+from suite.claims.on_cores import map_on_cores
 from suite.papers.public.calibrate import (
     HIGHEST,
     LOWEST,

@@ -14,14 +14,14 @@ from functools import partial
 from statistics import fmean
 from typing import TypeVar
 
-from suite.core.blind import Hidden
-from suite.core.claim import Claim
+from suite.claims.blind import Hidden
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import AXONN_COUNTS, SUMMIT, Lab
+from suite.claims.panel import NONE, published_number
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.figure import FigurePanel
-from suite.papers.common.calibrate import fit_constant, fit_summit, with_summit
-from suite.papers.common.cluster_runs import AXONN_COUNTS, SUMMIT, Lab
-from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo import figures as samo
+from suite.papers.samo.calibrate import fit_constant, fit_summit, with_summit
 from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
+from suite.claims.panel import published_range
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
 from suite.memory.layout import Layout, zero_1
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.panel import published_range
 from suite.papers.samo.figures import PaperPanel
 from suite.simulate.cost.plan_cost import HALF, STEPPED
 from suite.simulate.kernel import Kernel

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, distinct_cases
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
 from suite.memory.layout import Layout, compressed, mixed
-from suite.papers.common.answer import Cases, Question, distinct_cases
-from suite.papers.common.cluster_runs import Lab
-from suite.papers.common.equations import BYTES, FREE, idle_time
-from suite.papers.common.model_states import ADAM, CONVNETS, GPTS
+from suite.papers.equations import BYTES, FREE, idle_time
+from suite.papers.model_states import ADAM, CONVNETS, GPTS
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed

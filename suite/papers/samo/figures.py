@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import SAMO_COUNTS, Lab, Phases
+from suite.claims.null_model import BubbleAlone
+from suite.claims.null_model import percents_of_peak as null_percents
+from suite.claims.null_model import percents_saved as null_saved
+from suite.claims.panel import NONE, published_number, published_range
 from suite.core.figure import FigurePanel
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab, Phases
-from suite.papers.common.null_model import BubbleAlone
-from suite.papers.common.null_model import percents_of_peak as null_percents
-from suite.papers.common.null_model import percents_saved as null_saved
-from suite.papers.common.panel import NONE, published_number, published_range
 
 Claims = Mapping[str, Claim]
 PaperPanel = partial(FigurePanel, publication="SAMO")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
 
+from suite.claims.answer import Cases, Papers, Question, distinct_cases, range_of_setting
 from suite.core.units import si
 from suite.core.values import Exact
 from suite.memory.layout import dense, samo
-from suite.papers.common.answer import Cases, Papers, Question, distinct_cases, range_of_setting
-from suite.papers.common.finite_difference import slope
-from suite.papers.common.model_states import (
+from suite.papers.finite_difference import slope
+from suite.papers.model_states import (
     CONVNETS,
     ENTRIES,
     GIGABYTE,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from suite.core.claim import Claim
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import Lab, Phases
+from suite.claims.panel import NONE, published_number
 from suite.core.figure import FigurePanel
-from suite.papers.common.cluster_runs import Lab, Phases
-from suite.papers.common.panel import NONE, published_number
 from suite.papers.samo.figures import DENSE, SYSTEMS
 
 MODEL = "gpt3_13b"

@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TypedDict
 
+from suite.claims import load
 from suite.config.locate import locate
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
@@ -22,7 +23,6 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
-from suite.papers.common.claims import load
 
 PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
@@ -219,7 +219,7 @@ def _panel(plan: Products, title: str, unit: str, ours: Curves, paper: Curves | 
 
 def _ratio_panel(plan: Products, ratios: Curves) -> FigurePanel:
     """Our ratios next to both ends of the printed range, which holds for all widths; no ends in blind mode."""
-    value = next((claim.value for claim in load() if claim.id == plan.claims.ratio), None)
+    value = next((claim.value for claim in load.claims() if claim.id == plan.claims.ratio), None)
     ends = zip(("least", "most"), value, strict=True) if isinstance(value, tuple) else ()
     printed = {f"Sputnik on V100, {name} printed": [end] * len(plan.widths) for name, end in ends}
     return _panel(plan, "time over that of the dense products", "", ratios, printed)

@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from suite.core.claim import Claim
+from suite.claims.answer import Question, range_of_setting
+from suite.claims.claim import Claim
+from suite.claims.cluster_runs import SAMO_COUNTS, Lab
+from suite.claims.panel import NONE, published_number
 from suite.core.errors import DoesNotFit
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.memory.layout import Layout, compressed, offload, offloaded, resident
-from suite.papers.common.answer import Question, range_of_setting
-from suite.papers.common.cluster_runs import SAMO_COUNTS, Lab
-from suite.papers.common.model_states import ADAM, MOMENTUM, LayoutOf
-from suite.papers.common.panel import NONE, published_number
+from suite.papers.model_states import ADAM, MOMENTUM, LayoutOf
 from suite.papers.samo.figures import PaperPanel
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.search import MICROBATCHES, best, divisors, plans

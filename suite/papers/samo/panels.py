@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from suite.papers.common import equations
-from suite.papers.common.panel import Panels
+from suite.claims.panel import Panels
+from suite.papers import equations
 from suite.papers.samo import ablations, convnets, counts, figures, larger_clusters, model_states
 
 FIGURES: Mapping[str, Panels] = {

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from suite.claims.answer import Cases, Question
 from suite.comm.p2p import threads
 from suite.comm.p2p.message import receiver
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.papers.common.answer import Cases, Question
 from suite.papers.samo.probes import engine
 
 PASSES = (Kind.FORWARD, Kind.BACKWARD)

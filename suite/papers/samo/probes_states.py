@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from suite.claims.answer import Cases, Question, range_of_setting
 from suite.config.compose import resolve
 from suite.core.units import si
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.pruning.settings import Pruning
-from suite.papers.common.answer import Cases, Question, range_of_setting
-from suite.papers.common.probes import tensors_of
+from suite.papers.probes import tensors_of
 from suite.papers.samo.probes import HALF, engine
 from suite.pruning.random import RandomMask
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from math import ceil
 
+from suite.claims.answer import Cases, Number, Papers, Question
 from suite.core.errors import InvalidRequest
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, Kind, feeds
-from suite.papers.common.answer import Cases, Number, Papers, Question
 from suite.papers.schedules.bubbles import run_of
 from suite.papers.schedules.orders import PassTimes, chunks_of, timeline
 from suite.schedule.check import Timeline

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from suite.claims.answer import Cases, Number, Papers, Question
 from suite.core.errors import InvalidRequest
 from suite.core.op import SENDS_GRADIENT, Kind
-from suite.papers.common.answer import Cases, Number, Papers, Question
 from suite.papers.schedules.orders import PassTimes, chunks_of, duration, timeline
 from suite.schedule.check import Timeline
 

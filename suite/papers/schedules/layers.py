@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from suite.papers.common.answer import Cases, Question
+from suite.claims.answer import Cases, Question
 from suite.workload import Transformer
 from suite.workload.megatron_activations import Kernels
 

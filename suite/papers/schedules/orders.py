@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from suite.claims.answer import Number
 from suite.core.errors import UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
-from suite.papers.common.answer import Number
 from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
 from suite.schedule.controllable_memory import ControllableMemory

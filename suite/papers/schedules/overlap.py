@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from suite.claims.answer import Cases, Papers, Question
 from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, message_of, needs
-from suite.papers.common.answer import Cases, Papers, Question
 from suite.papers.schedules.orders import PassTimes
 from suite.schedule.check import Timeline, check
 from suite.schedule.dual_pipe_v import DualPipeV

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from suite.papers.common.panel import Panels
+from suite.claims.panel import Panels
 from suite.papers.schedules import rates
 
 FIGURES: Mapping[str, Panels] = {"schedules_rates": rates.rates_panels}

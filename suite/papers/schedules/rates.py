@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from suite.core.claim import Claim
+from suite.claims.answer import Number, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.panel import NONE, published_number
+from suite.claims.plans import published_plans
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.trace import WAIT
-from suite.papers.common.answer import Number, Question, WithNull
-from suite.papers.common.panel import NONE, published_number
-from suite.papers.common.plans import published_plans
 from suite.papers.schedules.orders import PassTimes, schedule_of
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from suite.papers.common.calibrate import find_root
+from suite.papers.samo.calibrate import find_root
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, ratio
 from suite.simulate.cost.efficiency import Efficiency

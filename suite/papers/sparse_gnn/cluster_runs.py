@@ -2,7 +2,7 @@
 
 Volumes are counted on a synthetic graph of a laptop's size and scaled in proportion to the published vertices and
 entries. Volumes of a random order follow from the degrees (suite.papers.sparse_gnn.expected_volume). The published
-sizes are settings (suite/papers/common/settings.yaml); no measured value of the paper is read here.
+sizes are settings (suite/papers/settings.yaml); no measured value of the paper is read here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.claim import Scalar
+from suite.claims import load, trace
+from suite.claims.claim import Scalar
 from suite.core.errors import UnknownName
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, count_volumes
-from suite.papers.common import claims, trace
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import Epoch, FullGraph
@@ -39,7 +39,7 @@ SEED = 0
 
 @cache
 def _datasets() -> Mapping[str, Mapping[str, Scalar]]:
-    return {str(row["id"]): row for row in claims.settings()["datasets"] if row.get("paper") == "sparse_gnn"}
+    return {str(row["id"]): row for row in load.settings()["datasets"] if row.get("paper") == "sparse_gnn"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question
+from suite.claims.claim import Claim
+from suite.claims.panel import published_number
 from suite.core.figure import FigurePanel
 from suite.gnn.partition.protocol import Quality
 from suite.gnn.plan import Placement, Volumes
-from suite.papers.common.answer import Cases, Question
-from suite.papers.common.panel import published_number
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import PaperPanel, fitting_counts
 

@@ -7,13 +7,13 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from suite.claims.figure_executor import figure_result, find_figure, printed_result, shared_lab
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import ExecutorResult, Missing
 from suite.core.record import Source
 from suite.core.values import format_value
 from suite.gnn.partition import Partitioner
-from suite.papers.common.figure_executor import figure_result, find_figure, printed_result, shared_lab
 from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine

@@ -13,12 +13,12 @@ from typing import TypedDict
 
 import numpy as np
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
+from suite.claims.panel import NONE, published_bound, published_number
 from suite.core.errors import DoesNotFit
 from suite.core.figure import FigurePanel
 from suite.gnn.plan import Placement, Volumes
-from suite.papers.common.answer import Cases, Question, WithNull
-from suite.papers.common.panel import NONE, published_bound, published_number
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.simulate.full_graph import LOOSE, VALUE
 from suite.simulate.network.exchange import Wires

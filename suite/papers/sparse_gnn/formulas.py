@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, random_array
 
-from suite.core.claim import Claim
+from suite.claims import trace
+from suite.claims.answer import Cases, Question
+from suite.claims.claim import Claim
 from suite.core.figure import FigurePanel
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
-from suite.papers.common import trace
-from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, table2_row

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from suite.core.claim import Claim
+from suite.claims.answer import Cases, Question, WithNull
+from suite.claims.claim import Claim
 from suite.core.figure import FigurePanel
-from suite.papers.common.answer import Cases, Question, WithNull
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, PaperPanel, null_minimum, null_times, seconds
 from suite.simulate.full_graph import LOOSE, VALUE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from suite.papers.common.panel import Panels
+from suite.claims.panel import Panels
 from suite.papers.sparse_gnn import counts, figures, formulas, grids
 
 FIGURES: Mapping[str, Panels] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suite.claims import trace
+from suite.claims.answer import Cases, Papers, Question
 from suite.core.expression import evaluate
-from suite.papers.common import trace
-from suite.papers.common.answer import Cases, Papers, Question
 
 
 def imbalance(question: Question, papers: Papers, *, maximum: str, average: str) -> tuple[Cases, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from suite.claims.answer import Cases, Question
 from suite.config.locate import locate
 from suite.config.plugins import misfit
 from suite.core.errors import InvalidRequest
@@ -23,7 +24,6 @@ from suite.gnn.partition import partition
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import build_plans, build_shards
-from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.probes_watch import Traffic, watch_groups
 from suite.workload.gcn import GCN

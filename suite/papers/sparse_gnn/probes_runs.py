@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from suite.claims.answer import Cases, Question
 from suite.config.locate import locate
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Missing, Ready
@@ -24,7 +25,6 @@ from suite.gnn.partition import Partitioner
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards
-from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.probes_watch import watch_groups
 from suite.workload.gcn import GCN
@@ -106,7 +106,7 @@ def phases(
 
     from suite.comm.p2p.threads import run
     from suite.core.trace import GEMM, PRODUCT
-    from suite.papers.common.probes import one_thread
+    from suite.papers.probes import one_thread
 
     cases = []
     for name in graphs:
@@ -145,7 +145,7 @@ def epochs_to_converge(
     from suite.gnn.partition_data import partitioner_of
     from suite.gnn.settings import graph_settings
     from suite.gnn.train import Trainer
-    from suite.papers.common.probes import one_thread
+    from suite.papers.probes import one_thread
 
     config = resolve(["executor=full_graph", "system=sparsity_aware", "partitioner=random", *graph_options])
     graph: Any = build(graph_settings(config).source.data()).load(config.seed)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, random_array
 
+from suite.claims.answer import Cases, Question
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition.simple import Block, Random
 from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import sorted_transpose
-from suite.papers.common.answer import Cases, Question
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.formulas import nonzero_columns, small_matrices
 from suite.papers.sparse_gnn.probes import ZEROS, multiply_in_1d

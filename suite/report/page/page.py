@@ -18,13 +18,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from suite.core.claim import Decision, Judged, Settings
+from suite.claims import claim_text, judge, load, reproduce_commands
+from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
-from suite.papers.common import claims, reproduce_commands
 from suite.papers.public import league_file
-from suite.report import claim_text, derive, expectations, judge, records
+from suite.report import derive, expectations, records
 from suite.report.files import inert, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
 from suite.report.page import page_budget, sections
@@ -63,9 +63,9 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
         league, aside = None, SetAside(league_file.LEAGUE, Aside.LEAGUE, str(error))
         store = replace(store, aside=(*store.aside, aside))
     sys.stderr.writelines(f"set aside: {file.name}: {file.kind.value}: {file.reason}\n" for file in store.aside)
-    settings = claims.settings()
-    judged = reproduce_commands.with_commands(judge.judge(claims.load(), store), settings)
-    judged = claims.with_sensitivity(judged, claims.sensitivities())
+    settings = load.settings()
+    judged = reproduce_commands.with_commands(judge.judge(load.claims(), store), settings)
+    judged = load.with_sensitivity(judged, load.sensitivities())
     page_layout = layout(store, judged)
     table = records.tabled(page_layout.rows, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
@@ -78,7 +78,7 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
         store,
         exports,
         judged=judged,
-        decisions=claims.decisions(),
+        decisions=load.decisions(),
         settings=settings,
         held=page_layout,
         league=league,

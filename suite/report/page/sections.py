@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from suite.core.claim import Judged
+from suite.claims.claim import Judged
 from suite.core.record import Source
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, text_at

@@ -13,7 +13,7 @@ from functools import partial
 
 from matplotlib.ticker import MaxNLocator
 
-from suite.core.claim import Settings
+from suite.claims.claim import Settings
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import StudySpec, read_study
 from suite.core.units import seconds as format_seconds
@@ -72,7 +72,7 @@ def read(
     Args:
         group: The experiment.
         groups: All experiments, whose runs a study may collect.
-        settings: Published settings (suite.papers.common.claims.settings).
+        settings: Published settings (suite.claims.load.settings).
         runs: Anchor of a run by the file of its record.
         salt: Prefix of the ids in the pictures.
     """

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from suite.core.claim import Check, Judged
+from suite.claims.claim import Check, Judged
 from suite.report import derive
 from suite.report.load import text_at
 from suite.report.page.sections import Section

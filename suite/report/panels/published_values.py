@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from suite.core.claim import Claim
+from suite.claims.claim import Claim
 from suite.core.experiment import PanelSpec
 
 SECONDS = {"s": 1.0, "second": 1.0, "hour": 3600.0, "day": 86400.0}  # the units of records and of claims

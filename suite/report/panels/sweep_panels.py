@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from suite.core.claim import Claim
+from suite.claims.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, PanelSpec, read_panel
 from suite.core.plain_data import MAX_CHARACTERS

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.core.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
-from suite.report.claim_text import command
+from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
+from suite.claims.claim_text import command
 from suite.report.load import ReportStore, StoredRecord, text_at
 from suite.report.tables import scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, address

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from suite.core.claim import Evidence, Verdict
+from suite.claims.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.report.files import write
 from suite.report.tables.scorecard import KINDS, NO_EVIDENCE, PAPERS, SIGNS

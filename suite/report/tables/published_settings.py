@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from suite.core.claim import Scalar, Settings
+from suite.claims.claim import Scalar, Settings
 from suite.core.experiment import StudySpec
 from suite.core.plain_data import MAX_CHARACTERS
 from suite.report.panels.seed_study import StudyTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from suite.core.claim import Evidence, Judged, Scope, Verdict
+from suite.claims.claim import Evidence, Judged, Scope, Verdict
 
 PAPERS = {
     "axonn": "AxoNN",

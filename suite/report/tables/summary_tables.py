@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from suite.core.claim import Evidence, Judged, Scope, Verdict
+from suite.claims.claim import Evidence, Judged, Scope, Verdict
 from suite.report.panels.published_figures import Paper
 from suite.report.tables import claim_tables, record_tables, scorecard
 from suite.report.tables.record_tables import NONE, Cell, Column, Table

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from suite.core import blind, load
+from suite.claims import blind
+from suite.core import load
 from suite.core.errors import DoesNotFit
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record, Source

@@ -17,13 +17,13 @@ import pytest
 
 from suite.artifact import archive, redact
 from suite.artifact.build import make
+from suite.claims import load
 from suite.cli.artifact import main
 from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Outcome, Record
 from suite.core.trace import FORWARD, Span
-from suite.papers.common import claims
 from tests.support import nights
 from tests.support.league import league_file
 
@@ -131,8 +131,8 @@ def test_same_records_give_the_same_bytes(bundle: tuple[Path, dict[str, bytes]])
 def test_archive_without_readable_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = claims.load()[:9]
-    monkeypatch.setattr(claims, "load", lambda: few)
+    few = load.claims()[:9]
+    monkeypatch.setattr(load, "claims", lambda: few)
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "damaged.json").write_text("no record")
     assert main([f"reports={tmp_path}", "--no-doctor"]) == Exit.OK

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import Evidence
+from suite.claims import load
+from suite.claims.answer import Papers, Question, answer, answers_of_figure
+from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.papers.axonn import counts, formulas, probes, probes_memory, scaling
-from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question, answer, answers_of_figure
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.refusals import refused
 
-CLAIMS = {claim.id: claim for claim in claims.load()}
-PAPERS = Papers(CLAIMS, claims.settings(), {})
+CLAIMS = {claim.id: claim for claim in load.claims()}
+PAPERS = Papers(CLAIMS, load.settings(), {})
 STATES = {"theta16": 2, "grad16": 2, "theta32": 4, "grad32": 4, "optimizer_state": 8}  # bytes per parameter
 
 
@@ -53,7 +53,7 @@ def test_passes_in_flight_by_hand() -> None:
 
 def test_gpt2_small_counts_for_authors_and_paper() -> None:
     """12 (12 h^2 + 13 h) + 2 h of blocks and norm, h = 768, and 50257 + 1024 or 51200 + 512 rows of embeddings."""
-    rows = {claim.id: row for claim, row in answers_of_figure(claims.load(), "axonn_small")}
+    rows = {claim.id: row for claim, row in answers_of_figure(load.claims(), "axonn_small")}
     name = "axonn.sec6b.gpt2_small_parameters"
     assert answer(CLAIMS[name], rows[name], None).values == (124_439_808, 124_770_816)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from suite.core.errors import InvalidRequest
 from suite.memory.checkpointing import activations, checkpoint_interval
 from suite.papers.axonn.closed_forms import best_interval, message_bytes, ring_bytes
-from suite.papers.common.closed_forms import equation_3, training_time
-from suite.papers.common.finite_difference import minimum, slope
+from suite.papers.closed_forms import equation_3, training_time
+from suite.papers.finite_difference import minimum, slope
 from suite.workload import Transformer
 from suite.workload.flops import training
 from tests.support.refusals import refused

@@ -10,6 +10,13 @@ from typing import Any
 
 import pytest
 
+from suite.claims import cluster_runs as lab_module
+from suite.claims import load
+from suite.claims.answer import Answer, answer, answers_of_figure
+from suite.claims.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
+from suite.claims.figure_executor import figure_metrics, find_figure
+from suite.claims.panel import PublishedPoint
+from suite.claims.plans import published_plans
 from suite.config.compose import resolve
 from suite.core.errors import UnknownName
 from suite.core.expression import evaluate
@@ -21,19 +28,12 @@ from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
 from suite.papers.axonn import figures as axonn
 from suite.papers.axonn import panels as axonn_panels
 from suite.papers.axonn import scaling as axonn_scaling
-from suite.papers.common import claims
-from suite.papers.common import cluster_runs as lab_module
-from suite.papers.common.answer import Answer, answer, answers_of_figure
-from suite.papers.common.calibrate import fit_summit
-from suite.papers.common.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
-from suite.papers.common.figure_executor import figure_metrics, find_figure
-from suite.papers.common.panel import PublishedPoint
-from suite.papers.common.plans import published_plans
 from suite.papers.pipeoptim import panels as pipeoptim_panels
 from suite.papers.public.league import constants
 from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, anchors
+from suite.papers.samo.calibrate import fit_summit
 from suite.papers.schedules import panels as schedules_panels
 from suite.papers.sparse_gnn import panels as sparse_gnn_panels
 from suite.runner.executors.registry import without_ranks
@@ -87,7 +87,7 @@ SLOW = ("axonn_table2", "samo_variants", "axonn_small", "pipeoptim_small")  # se
 @pytest.mark.parametrize("name", drawn([name for name in OWN if name not in SLOW], n=2))
 def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
     metrics = figure_metrics(name, published(), lab())
-    rows = {claim.id: row.evidence for claim, row in answers_of_figure(claims.load(), name)}
+    rows = {claim.id: row.evidence for claim, row in answers_of_figure(load.claims(), name)}
     assert {claim: ours.evidence for claim, ours in metrics.items()} == rows
     for claim, ours in metrics.items():
         row = published()[claim]
@@ -130,7 +130,7 @@ def test_only_answers_of_fitted_constants_and_chosen_plans_are_fed() -> None:
         assert metric.fed_by == cells.get(system, ())
     first = answer_of("samo.table2.axonn.gpus_512", "samo_table2", replace(lab()))  # nothing is computed yet
     assert {name.split(".")[1] for name in first.reads} == {"summit", "samo"}
-    counted_ids = [claim.id for claim, _ in answers_of_figure(claims.load(), "axonn_lemmas")]
+    counted_ids = [claim.id for claim, _ in answers_of_figure(load.claims(), "axonn_lemmas")]
     assert [name for name in counted_ids if answer_of(name, "axonn_lemmas", lab()).fed_by] == []
     fitted = "axonn.sec5b.total_memory_after"
     assert fitted in answer_of(fitted, "axonn_memory", lab()).fed_by

@@ -13,20 +13,19 @@ from typing import Any
 
 import pytest
 
+from suite.claims import claim_text, load
+from suite.claims.answer import Answer, Papers, answer, answers_of_figure
+from suite.claims.claim import Check
+from suite.claims.formula_executor import FIGURE, formula_metrics
 from suite.config.compose import resolve
 from suite.config.plugins import build
-from suite.core.claim import Check
 from suite.core.record import Metric
-from suite.papers.common import claims
-from suite.papers.common.answer import Answer, Papers, answer, answers_of_figure
-from suite.papers.common.formula_executor import FIGURE, formula_metrics
-from suite.report import claim_text
 from tests.support.drawn import generator
 
-ALL = {claim.id: claim for claim in claims.load()}
+ALL = {claim.id: claim for claim in load.claims()}
 ROWS = {claim.id: row for claim, row in answers_of_figure(ALL.values(), FIGURE)}
 ASKED = {name: ALL[name] for name in ROWS}
-SETTINGS = claims.settings()
+SETTINGS = load.settings()
 SOME = sorted(generator("formulas").sample(sorted(ASKED), 50))  # of this run
 
 
@@ -177,7 +176,7 @@ def test_formula_answers_follow_their_points() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("paper", claims.PAPERS)
+@pytest.mark.parametrize("paper", load.PAPERS)
 def test_every_formula_of_a_paper_is_answered(paper: str) -> None:
     metrics = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
     assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == paper]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from suite.claims.figure_executor import figure_metrics
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import Op
 from suite.core.record import Source
-from suite.papers.common.figure_executor import figure_metrics
 from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
 from suite.papers.pipeoptim.figures import (

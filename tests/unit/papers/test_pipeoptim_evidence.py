@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from suite.claims import load
+from suite.claims.answer import Papers, Question, answer
+from suite.claims.figure_executor import find_figure
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question, answer
-from suite.papers.common.figure_executor import find_figure
 from suite.papers.pipeoptim import counts, memory_account, printed_cells, systems
 from suite.papers.pipeoptim import probes_drift as drifts
 from suite.papers.pipeoptim import probes_ranks as ranks
@@ -161,7 +161,7 @@ def test_microbatches_learn_what_plain_training_learns() -> None:
 
 def papers(**values: Any) -> Papers:
     """Claims that publish these values, and nothing else."""
-    claim = claims.load()[0]
+    claim = load.claims()[0]
     return Papers({name: replace(claim, id=name, value=value) for name, value in values.items()}, {}, {})
 
 

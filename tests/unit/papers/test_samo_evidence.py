@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from suite.core.claim import Evidence
+from suite.claims.answer import Answer, Papers, Question, answer, answers_of_figure
+from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.memory import mixed
-from suite.papers.common.answer import Answer, Papers, Question, answer, answers_of_figure
 from suite.papers.samo import closed_forms, counts, figures, formulas
 from suite.papers.samo import probes as shown
 from suite.papers.samo import probes_messages as sent

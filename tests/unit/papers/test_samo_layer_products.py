@@ -20,13 +20,13 @@ from baselines.sputnik.layer_timing import (
     implementations_of,
     layer_of,
 )
+from suite.claims import load
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, RankError, UnknownName
 from suite.core.record import Source
-from suite.papers.common.claims import load
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Products, study_result
 from suite.runner.runs import expand
 from tests.support.configs import altered
@@ -249,7 +249,7 @@ def test_claims_are_answered_on_cuda_in_the_papers_setting_alone() -> None:
     ratio, order = metrics["samo.fig1.dense_over_sputnik"], metrics["samo.fig1.order"]
     assert ratio.values == (8.0,) * 6
     assert order.values == tuple(value for at in range(1, 7) for value in (3.0 * at, 24.0 * at))
-    claims = {claim.id: claim for claim in load()}
+    claims = {claim.id: claim for claim in load.claims()}
     assert ratio.unit == claims["samo.fig1.dense_over_sputnik"].unit
     assert order.unit == claims["samo.fig1.order"].unit
     assert tuple(map(str, widths)) == claims["samo.fig1.dense_over_sputnik"].terms

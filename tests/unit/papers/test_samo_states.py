@@ -9,11 +9,11 @@ from functools import cache
 
 import pytest
 
+from suite.claims.cluster_runs import SAMO_COUNTS
+from suite.claims.figure_executor import figure_metrics, find_figure
+from suite.claims.plans import published_plans
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
-from suite.papers.common.cluster_runs import SAMO_COUNTS
-from suite.papers.common.figure_executor import figure_metrics, find_figure
-from suite.papers.common.plans import published_plans
 from suite.papers.samo import model_states as samo_states
 from suite.papers.samo.convnets import parts
 from suite.papers.samo.model_states import BOTH, DENSE, ENTRIES, OFFLOAD, PRECISIONS, PUBLISHED, SAMO, SHARES

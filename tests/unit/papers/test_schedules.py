@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from suite.claims import load
+from suite.claims.answer import Papers, Question
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question
 from suite.papers.schedules import activations, bubbles, orders, overlap, rates
 from suite.papers.schedules.orders import PassTimes, timeline
 from tests.support.refusals import refused
 
 NONE = Papers({}, {}, {})
-CLAIMS = [claim for claim in claims.load() if claim.paper == "schedules"]
+CLAIMS = [claim for claim in load.claims() if claim.paper == "schedules"]
 
 
 def at(**point: float) -> Question:

@@ -8,9 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from suite.claims import load
+from suite.claims.answer import answer, answers_of_figure
+from suite.claims.claim import AnswerRow, Check, Claim, Evidence
+from suite.claims.figure_executor import find_figure
 from suite.config.compose import composed, resolve
 from suite.config.plugins import build
-from suite.core.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
 from suite.core.expression import evaluate
 from suite.core.record import Source
@@ -18,9 +21,6 @@ from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, Pr
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement, Volumes, count_volumes
-from suite.papers.common import claims
-from suite.papers.common.answer import answer, answers_of_figure
-from suite.papers.common.figure_executor import find_figure
 from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids as sparse_gnn_grid
@@ -42,7 +42,7 @@ FIGURES_OF = ("gnn_fig3", "gnn_fig4", "gnn_fig5", "gnn_fig6", "gnn_fig7", "gnn_s
 
 @cache
 def published() -> dict[str, Claim]:
-    return {claim.id: claim for claim in claims.load() if claim.paper == "sparse_gnn"}
+    return {claim.id: claim for claim in load.claims() if claim.paper == "sparse_gnn"}
 
 
 @cache
@@ -78,7 +78,7 @@ def lab() -> GraphLab:
 @cache
 def rows() -> dict[str, AnswerRow]:
     """The answer of each claim that these figures compute; of two, the derived one."""
-    answer_rows = [each for figure in FIGURES_OF for each in answers_of_figure(claims.load(), figure)]
+    answer_rows = [each for figure in FIGURES_OF for each in answers_of_figure(load.claims(), figure)]
     return {claim.id: row for claim, row in sorted(answer_rows, key=lambda each: each[1].evidence is Evidence.DERIVED)}
 
 
@@ -202,7 +202,7 @@ def test_runs_beyond_memory_are_not_plotted() -> None:
 
 @pytest.mark.parametrize("figure", drawn(FIGURES_OF, n=2))
 def test_cluster_answers_and_panels_are_complete(figure: str) -> None:
-    for claim, _ in answers_of_figure(claims.load(), figure):
+    for claim, _ in answers_of_figure(load.claims(), figure):
         if claim.reach == "cluster":
             assert np.isfinite(ours(claim.id.removeprefix("sparse_gnn."))).all(), claim.id
     for panel in find_figure(figure)[1](lab(), published()):
@@ -285,5 +285,5 @@ def test_record_lists_stand_ins_and_tuned_claims() -> None:
     assert record.source is Source.ANALYTIC
     assert set(TUNED["amazon"]) <= set(record.calibrated_on)
     assert not set(efficiency().calibrated_on) & set(record.calibrated_on)
-    assert set(record.metrics) == {claim.id for claim, _ in answers_of_figure(claims.load(), "gnn_table2")}
+    assert set(record.metrics) == {claim.id for claim, _ in answers_of_figure(load.claims(), "gnn_table2")}
     assert any("amazon_like of 8192 vertices" in note for note in record.notes)

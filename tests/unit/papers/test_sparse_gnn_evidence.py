@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from suite.core.claim import Claim
+from suite.claims import load
+from suite.claims.answer import Papers, Question
+from suite.claims.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
 from suite.gnn import train
@@ -17,8 +19,6 @@ from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
-from suite.papers.common import claims
-from suite.papers.common.answer import Papers, Question
 from suite.papers.sparse_gnn import printed, probes_runs, probes_watch
 from suite.papers.sparse_gnn import probes_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
@@ -45,7 +45,7 @@ def question_of(points: Any = (), terms: tuple[str, ...] = ()) -> Question:
 
 
 def published() -> dict[str, Claim]:
-    return {claim.id: claim for claim in claims.load() if claim.paper == "sparse_gnn"}
+    return {claim.id: claim for claim in load.claims() if claim.paper == "sparse_gnn"}
 
 
 def values(name: str, question: Question, **arguments: Any) -> list[list[float]]:

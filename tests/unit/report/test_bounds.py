@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suite.claims import judge, load
 from suite.core.record import Outcome
-from suite.papers.common import claims
-from suite.report import judge, write_report
+from suite.report import write_report
 from suite.report.load import StoredRecord, read_store
 from suite.report.page import page, page_budget
 from suite.report.tables.record_tables import Cell, Column, Table
@@ -126,7 +126,7 @@ def counted(calls: list[int]) -> Iterator[None]:
 def test_work_grows_no_faster_than_the_records(tmp_path):
     """Counted in calls: twice as many records more are at most twice as many calls more, before anything is shown and
     in showing it. Pictures are bounded."""
-    some_claims, counts, counts_shown = claims.load()[::12], list[int](), list[int]()
+    some_claims, counts, counts_shown = load.claims()[::12], list[int](), list[int]()
     page.render(read_store(tmp_path))  # templates are compiled
     for count in (32, 64, 128):
         folder = tmp_path / str(count)

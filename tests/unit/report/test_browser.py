@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import AnswerRow, Check, Claim, Evidence
+from suite.claims import claim_text, load
+from suite.claims.claim import AnswerRow, Check, Claim, Evidence
 from suite.core.record import Metric, Outcome
-from suite.papers.common import claims
-from suite.report import claim_text, write_report
+from suite.report import write_report
 from suite.report.tables import summary_tables
 from tests.support.browser import Browser, Tab, started
 from tests.support.drawn import cells, few
@@ -58,7 +58,7 @@ def answer(claim: Claim, number: int) -> Metric | None:
 @pytest.fixture(scope="module")
 def all_claims() -> Known:
     """One in three of the published claims."""
-    return claims.load()[::3]
+    return load.claims()[::3]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def page(all_claims: Known, tmp_path_factory: pytest.TempPathFactory) -> Path:
         bad = {"label": text, "reason": text, "notes": (text,), "config": config, "experiment": f"bad {number}{text}"}
         store(folder, make("x", outcome=Outcome.FAILED, key=text, **bad), f"bad '\"<{number}.json")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims, "load", lambda: (*all_claims, *evil))
+        patch.setattr(load, "claims", lambda: (*all_claims, *evil))
         return write_report(folder)
 
 

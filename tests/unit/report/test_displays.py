@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import Check, Claim, Evidence, Judged, Scope, Verdict
+from suite.claims.claim import Check, Claim, Evidence, Judged, Scope, Verdict
 from suite.core.figure import FigurePanel
 from suite.core.record import Source
 from suite.report.load import read_store

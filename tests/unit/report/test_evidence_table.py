@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from suite.artifact import readme
+from suite.claims import load
+from suite.claims.claim import Evidence, Verdict
 from suite.cli.report import main
 from suite.cli.reproduce import LEAGUE_SECONDS
-from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.units import seconds
-from suite.papers.common import claims
 from suite.report.tables import evidence_table
 from suite.report.tables.scorecard import PAPERS
 from tests.support.refusals import refused
@@ -144,7 +144,7 @@ def committed_counts() -> list[evidence_table.ClaimCount]:
 def test_committed_document_is_as_the_command_writes_it(name: str, tmp_path: Path) -> None:
     """Both documents show the same verdicts, on every claim of the suite."""
     counts = committed_counts()
-    assert Counter(one.paper for one in counts) == Counter(claim.paper for claim in claims.load())
+    assert Counter(one.paper for one in counts) == Counter(claim.paper for claim in load.claims())
     document = tmp_path / "document.md"
     document.write_text(text := (ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     assert evidence_table.fill(document, counts).read_text(encoding="utf-8") == text
@@ -152,7 +152,7 @@ def test_committed_document_is_as_the_command_writes_it(name: str, tmp_path: Pat
 
 def test_readme_states_the_numbers_of_claims_and_experiments() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    counts = Counter(claim.paper for claim in claims.load())
+    counts = Counter(claim.paper for claim in load.claims())
     schedules = counts.pop("schedules")
     assert f"{counts.total()} published numbers" in text
     assert f"{schedules} statements" in text

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from suite.papers.common import claims
+from suite.claims import load
 from suite.papers.public.league_file import ANSWERS, LEAGUE, LeagueGroup, published_errors
 from suite.report import write_report
 from suite.report.page import page_budget
@@ -47,7 +47,7 @@ def cells_of(section: LeagueSection, title: str) -> list[list[str]]:
 
 
 def test_section_appears_with_a_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "load", tuple)  # no claims
+    monkeypatch.setattr(load, "claims", tuple)  # no claims
     page = built(tmp_path)
     assert TITLE not in page.words()
     assert not page.all("svg")

@@ -15,9 +15,10 @@ import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
+from suite.claims import load
+from suite.claims.claim import AnswerRow, Cases, Check, Claim, Decision, Evidence
 from suite.cli import artifact
 from suite.cli.report import main
-from suite.core.claim import AnswerRow, Cases, Check, Claim, Decision, Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
@@ -25,7 +26,6 @@ from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Trace
 from suite.core.winner_map import WinnerMap
-from suite.papers.common import claims
 from suite.report import write_report
 from tests.support import chrome
 from tests.support.drawn import drawn
@@ -195,8 +195,8 @@ def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, monkeypat
     claim = Claim(**dict.fromkeys(names, evil), setting={evil: evil}, terms=(evil, evil + "2"), check=Check.EQUAL)
     claim = replace(claim, answers=(row, by_runs), cases=Cases.SOME)
     decision = Decision(evil, evil, evil, evil, evil, evil, claims=(evil, evil + "3"))
-    monkeypatch.setattr(claims, "load", lambda: (claim, replace(claim, id=evil + "4", answers=())))
-    monkeypatch.setattr(claims, "decisions", lambda: (decision,))
+    monkeypatch.setattr(load, "claims", lambda: (claim, replace(claim, id=evil + "4", answers=())))
+    monkeypatch.setattr(load, "decisions", lambda: (decision,))
     outside = tmp_path / "outside"
     outside.write_text("mine")
     for name in ("index.html", "records.csv", "claims.csv"):  # a link in a file's place is replaced, not followed
@@ -227,7 +227,7 @@ def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, monkeypat
 
 
 def test_numbers_and_text_at_the_edge_of_their_types(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "load", tuple)  # no claims
+    monkeypatch.setattr(load, "claims", tuple)  # no claims
     store(tmp_path, make("x", label="\ud800 \x00 \u202e 漢", times=(1e308, 1e-320, -1e308), loss=[1e308, -1e308, 0.0]))
     store(tmp_path, make("", (0.0,), loss=[float("nan")], memory={"measured": {"weights": []}, "predicted": {}}))
     store(tmp_path, make("many", (float("inf"),), provenance={"seconds": 10**400, "started": 3}))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from suite.core.claim import AnswerRow, Check, Claim, Decision, Evidence, Judged, Scope, Sensitivity, Turn, Verdict
+from suite.claims import load
+from suite.claims.claim import AnswerRow, Check, Claim, Decision, Evidence, Judged, Scope, Sensitivity, Turn, Verdict
 from suite.core.record import Metric, Source
-from suite.papers.common import claims
 from suite.report.load import read_store
 from suite.report.page.page import breakable, render
 from suite.report.tables.claim_tables import anchor, plain, published, setting, short
@@ -219,7 +219,7 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns() -> Non
     names = ("a.turns", "a.stays", "a.unvaried", "a.measured")
     evidence = dict.fromkeys(names, Evidence.SIMULATED) | {"a.measured": Evidence.MEASURED}
     judgements = [judged(claim(name), Verdict.MATCHED, evidence=evidence[name], ours=((1.5,),)) for name in names]
-    page = render(in_store(), judged=claims.with_sensitivity(judgements, sensitive))
+    page = render(in_store(), judged=load.with_sensitivity(judgements, sensitive))
     rows = Cells(page).rows("Every claim")
     assert [row[9] for row in rows] == ["∼ matched by the model turns"] + ["∼ matched by the model"] * 3
     assert "turns: not matched by the model at adapters=1; our value 30 to 54.25" in rows[0][10]

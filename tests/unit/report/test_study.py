@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from suite.claims import load
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import read_study
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.papers.common import claims
 from suite.report import derive
 from suite.report.page import page
 from suite.report.panels import learning_curves, seed_study
@@ -60,7 +60,7 @@ def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study
 def read(*records: Record, name: str = "demo") -> tuple[dict[str, learning_curves.StudyPanel], list[tuple[str, str]]]:
     every = groups(*records)
     [task] = [one for one in every if one.name == name]
-    panel, remarks = learning_curves.read(task, every, claims.settings(), {}, "s")
+    panel, remarks = learning_curves.read(task, every, load.settings(), {}, "s")
     assert len({one.title for one in panel}) == len(panel)
     return {one.title: one for one in panel}, remarks
 
@@ -244,4 +244,4 @@ def test_malformed_study_is_a_remark() -> None:
 
 def test_the_page_has_the_study() -> None:
     store = in_store(*(run(system, seed, (50, 60)) for system in ("naive", "pipeoptim") for seed in (0, 1)))
-    assert 'aria-label="Rank tests over seeds"' in page.render(store, settings=claims.settings())
+    assert 'aria-label="Rank tests over seeds"' in page.render(store, settings=load.settings())

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from suite.core.claim import Claim, Judged, Verdict
+from suite.claims import load
+from suite.claims.claim import Claim, Judged, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.papers.common import claims
 from suite.report import derive
 from suite.report.page import page
 from suite.report.panels import sweep_panels
@@ -441,7 +441,7 @@ def test_claim_without_a_number_is_a_remark():
 
 
 def test_panels_of_all_experiments_name_existing_claims():
-    published = {each_claim.id: each_claim for each_claim in claims.load()}
+    published = {each_claim.id: each_claim for each_claim in load.claims()}
     for choice in sorted((CONF / "experiment").glob("*.yaml")):
         plan = yaml.safe_load(choice.read_text(encoding="utf-8")) or {}
         for row in plan.get("experiment", {}).get("panels") or ():

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
+from suite.claims import load
+from suite.claims.answer import answers_of_figure
+from suite.claims.claim import Evidence, Verdict
+from suite.claims.formula_executor import FIGURE
+from suite.claims.judge import judge
 from suite.cli.run import exit_code, run, summary
 from suite.config.compose import composed
 from suite.config.run import RunConfig, checked_run
-from suite.core.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Span, Trace
-from suite.papers.common import claims
-from suite.papers.common.answer import answers_of_figure
-from suite.papers.common.formula_executor import FIGURE
-from suite.report.judge import judge
 from suite.report.load import read_store
 from suite.runner import interleave, provenance
 from suite.runner.executors import in_process
@@ -158,7 +158,7 @@ PAPERS = ("axonn", "pipeoptim", "samo", "schedules", "sparse_gnn")
 @pytest.mark.parametrize("paper", drawn(PAPERS, n=2))
 def test_formulas_answer_their_claims_with_verdicts(paper: str, tmp_path: Path) -> None:
     (record,) = run(["experiment=formulas", f"reports={tmp_path}", f"experiment.runs=[['executor.paper={paper}']]"])
-    answers = [answer for answer in answers_of_figure(claims.load(), FIGURE) if answer[0].paper == paper]
+    answers = [answer for answer in answers_of_figure(load.claims(), FIGURE) if answer[0].paper == paper]
     assert (record.outcome, record.source) == (Outcome.OK, Source.ANALYTIC)
     evidence = {name: metric.evidence for name, metric in record.metrics.items()}
     assert evidence == {claim.id: row.evidence for claim, row in answers}

@@ -13,19 +13,19 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from suite.claims import load
+from suite.claims.claim import AnswerRow, Evidence, Scope, Verdict
+from suite.claims.judge import judge
 from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackTransport, LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
-from suite.core.claim import AnswerRow, Evidence, Scope, Verdict
 from suite.core.errors import RankError
 from suite.core.op import Op
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Outcome, Record
 from suite.microbench import communication
-from suite.papers.common import claims
-from suite.report.judge import judge
 from suite.report.load import ReportStore, StoredRecord
 from suite.report.panels import figure_panels
 from suite.runner.executors import message_sizes
@@ -260,7 +260,7 @@ BOTH = {
 
 def judged(*records: Record) -> Any:
     stored = tuple(StoredRecord(record, "records/k.json") for record in records)
-    (claim,) = [claim for claim in claims.load() if claim.id == CLAIM["id"]]
+    (claim,) = [claim for claim in load.claims() if claim.id == CLAIM["id"]]
     row = AnswerRow(Evidence.MEASURED, figure="axonn_fig4", stand_in="another machine", turned_by=("m",))
     return judge([replace(claim, answers=(row,))], ReportStore(Path("nowhere"), stored))[0]
 

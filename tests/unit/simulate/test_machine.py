@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from suite.claims import load
 from suite.config.plugins import build
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.common import claims
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Link, Machine, measured
 from tests.support.modelled import conf, efficiency, machine, names, raw
@@ -50,7 +50,7 @@ def test_every_machine_of_conf_builds() -> None:
 
 def test_constants_of_every_efficiency_have_a_source_and_a_range() -> None:
     """A constant that is not the default is fitted to claims that exist, or has a reason."""
-    known = {claim.id for claim in claims.load()}
+    known = {claim.id for claim in load.claims()}
     for name in names("efficiency"):
         loaded = conf("efficiency", name)
         assert loaded.name == name

@@ -1,0 +1,148 @@
+"""Executor for one published figure: an answer to each claim, and panels with printed and simulated points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, TypeVar
+
+from suite.claims import load
+from suite.claims.answer import answers_of_figure, metrics_of
+from suite.claims.claim import Claim, Evidence
+from suite.claims.cluster_runs import Lab
+from suite.claims.model_shapes import ModelGroup, transformers
+from suite.claims.panel import Panels, with_marks
+from suite.claims.plans import published_plans
+from suite.config.run import RunConfig
+from suite.core.errors import UnknownName
+from suite.core.protocols import ExecutorResult
+from suite.core.record import Metric, Source
+from suite.papers.axonn import panels as axonn
+from suite.papers.pipeoptim import panels as pipeoptim
+from suite.papers.samo import panels as samo
+from suite.papers.schedules import panels as schedules
+from suite.papers.sparse_gnn import panels as sparse_gnn
+from suite.simulate.block_model import SystemModel
+from suite.simulate.cost.efficiency import Efficiency
+from suite.simulate.network.machine import Machine
+
+LabType = TypeVar("LabType")
+_LABS: dict[str, Lab] = {}
+_FIGURES = {
+    "axonn": axonn.FIGURES,
+    "samo": samo.FIGURES,
+    "pipeoptim": pipeoptim.FIGURES,
+    "sparse_gnn": sparse_gnn.FIGURES,
+    "schedules": schedules.FIGURES,
+}
+_PAPERS = ("axonn", "samo", "pipeoptim", "schedules")  # papers whose figures take a Lab; sparse_gnn takes a GraphLab
+
+
+class FigureExecutor:
+    """Simulates one figure of a paper.
+
+    Args:
+        figure: Name of the figure.
+        machine: SystemModel machine.
+        efficiencies: Efficiency constants by name.
+        systems: SystemModel systems by name.
+        models: Model configs by name, from which answers take shapes.
+    """
+
+    def __init__(
+        self,
+        *,
+        figure: str,
+        machine: Machine,
+        efficiencies: Mapping[str, Efficiency],
+        systems: Mapping[str, SystemModel],
+        models: Mapping[str, ModelGroup],
+    ) -> None:
+        self.figure = figure
+        self.lab = shared_lab(_LABS, Lab, machine, efficiencies, systems, transformers(models))
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
+    def check(self, config: RunConfig) -> None:
+        find_figure(self.figure, _PAPERS)
+
+    def run(self, config: RunConfig) -> ExecutorResult:
+        paper, _ = find_figure(self.figure)
+        published = published_plans().get(paper, {})
+        efficiency = self.lab.efficiencies.get(published.get("efficiency", ""))
+        calibrated_on = efficiency.calibrated_on if efficiency else ()
+        plans = published.get("scaling", {})
+        groups = [published.get("study", {}).get("chosen", ()), *plans.get("chosen", {}).values()]
+        reasons = [f"{name}: {reason}" for name, reason in efficiency.reasons.items()] if efficiency else []
+        return figure_result(
+            self.figure,
+            self.lab,
+            Source.SIMULATED,
+            notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
+            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chain(*groups)))),
+        )
+
+    def printed(self) -> ExecutorResult:
+        """Printed values of the figure, which a blind record lacks."""
+        return printed_result(self.figure, self.lab)
+
+
+def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
+    """Instance of `kind` built from `parts`; equal parts give the same instance within the process.
+
+    The figures of one experiment thus share simulated runs and graphs.
+    """
+    return known.setdefault(repr(parts), kind(*parts))
+
+
+def printed_result(figure: str, lab: Any) -> ExecutorResult:
+    """Printed values of a figure, which a blind record lacks.
+
+    These are answers from printed numbers, answers whose null model has a printed anchor, and the curves of the paper
+    and of the null model.
+    """
+    _, draw = find_figure(figure)
+    published = {claim.id: claim for claim in load.claims()}
+    rows = answers_of_figure(published.values(), figure)
+    printed_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
+    panels = [replace(panel, ours={}) for panel in draw(lab, published)]
+    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), panels=panels)
+
+
+def figure_result(
+    figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
+) -> ExecutorResult:
+    """Answers and panels of a figure.
+
+    Args:
+        figure: Name of the figure.
+        lab: Source of simulated runs or graphs for the answers.
+        source: Source of the record.
+        notes: Notes of the record.
+        calibrated_on: Ids of the claims to which constants were fitted.
+    """
+    _, draw = find_figure(figure)
+    published = {claim.id: claim for claim in load.claims()}
+    panels = [replace(panel, evidence=panel.evidence or Evidence.SIMULATED) for panel in draw(lab, published)]
+    return ExecutorResult(
+        source,
+        metrics=figure_metrics(figure, published, lab),
+        panels=[with_marks(panel, calibrated_on) for panel in panels],
+        notes=tuple(notes),
+        calibrated_on=tuple(calibrated_on),
+    )
+
+
+def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Panels]:
+    """Paper and panel function of a figure. Raises UnknownName if none of `papers` has the figure."""
+    figures = {name: (paper, draw) for paper in papers for name, draw in _FIGURES[paper].items()}
+    if figure not in figures:
+        raise UnknownName("simulated figure", figure, figures)
+    return figures[figure]
+
+
+def figure_metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:
+    """Our values of a figure's claims, in the order of the claims. `lab` is the source of the answers."""
+    return metrics_of(answers_of_figure(published.values(), figure), lab)

@@ -1,0 +1,75 @@
+"""Executor for the formulas of one paper: all answers that need no run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from suite.claims import load
+from suite.claims.answer import Papers, answers_of_figure, metrics_of
+from suite.claims.claim import Claim, Evidence, Settings
+from suite.claims.model_shapes import ModelGroup, transformers
+from suite.config.run import RunConfig
+from suite.core.errors import UnknownName
+from suite.core.protocols import ExecutorResult
+from suite.core.record import Metric, Source
+from suite.workload import Transformer
+
+FIGURE = "formulas"  # `figure` of answers by a formula in claims.yaml
+
+
+class FormulaExecutor:
+    """Computes the formula answers of `paper`.
+
+    Args:
+        paper: Name of the paper.
+        models: Model configs by name, from which answers take shapes.
+    """
+
+    def __init__(
+        self,
+        *,
+        paper: str,
+        models: Mapping[str, ModelGroup],
+    ) -> None:
+        self.paper = paper
+        self.shapes = transformers(models)
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
+    def check(self, config: RunConfig) -> None:
+        papers = [claim.paper for claim, _ in answers_of_figure(load.claims(), FIGURE)]
+        if self.paper not in papers:
+            raise UnknownName("paper with formulas", self.paper, dict.fromkeys(papers))
+
+    def run(self, config: RunConfig) -> ExecutorResult:
+        return ExecutorResult(
+            Source.ANALYTIC, metrics=formula_metrics(self.paper, load.claims(), load.settings(), self.shapes)
+        )
+
+    def printed(self) -> ExecutorResult:
+        """Answers from printed numbers, which a blind record lacks."""
+        metrics = formula_metrics(self.paper, load.claims(), load.settings(), self.shapes, only=Evidence.PRINTED)
+        return ExecutorResult(Source.ANALYTIC, metrics=metrics)
+
+
+def formula_metrics(
+    paper: str,
+    published: Sequence[Claim],
+    settings: Settings,
+    shapes: Mapping[str, Transformer],
+    *,
+    only: Evidence | None = None,
+) -> dict[str, Metric]:
+    """Our values of the claims of `paper` with a formula answer, in the order of the claims.
+
+    Args:
+        paper: Name of the paper.
+        published: Claims of all papers.
+        settings: Published settings by group.
+        shapes: GPT shapes by name.
+        only: Restricts the answers to one kind of evidence.
+    """
+    papers = Papers({claim.id: claim for claim in published}, settings, shapes)
+    answers = [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == paper]
+    return metrics_of([(claim, row) for claim, row in answers if only in (None, row.evidence)], papers)

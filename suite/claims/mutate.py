@@ -1,0 +1,365 @@
+"""Mutation tests of verdicts.
+
+Each row of mutations.yaml breaks code on which verdicts depend, and lists the answers whose verdicts must change. The
+changed passage is inside functions that ordinary runs use, outside suite/claims, suite/papers and conf. A changed
+constant, setting or default is not a mutation and is refused. The best verdict of an answer without a mutation is
+`consistent`
+(suite.claims.verdict_rules). A forked child process replaces the code of the functions and answers the claims again.
+The source files stay unchanged.
+
+    suite claims mutate [ID ...]
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from inspect import CO_OPTIMIZED
+from operator import attrgetter
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import yaml
+
+from suite.claims import load, verdicts_now
+from suite.claims.claim import AnswerRow, Evidence
+from suite.claims.load import FOLDER, MUTATIONS, PAPERS, Answered, answers_by_evidence, turned_answers
+from suite.core.errors import Fault, InvalidRequest, UnknownName, refuse
+from suite.core.resources import ROOT
+
+_KEYS = {"id", "file", "was", "becomes", "says", "turns"}
+_FORBIDDEN = ("suite/claims/", "suite/papers/", "conf/")
+FAILED = "failed"  # replaces the verdict if the changed code raises or hangs; does not count as a changed verdict
+SLOW = 1.0  # CPU seconds above which a short run skips an answer
+Functions = Mapping[str, list[FunctionType]]  # by module
+LONGEST = 600  # time limit of a child process in seconds, because broken code can hang
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One change of code.
+
+    Attributes:
+        id: Name of the mutation.
+        file: Path relative to the repository.
+        was: Passages of code, each of which occurs once in the file.
+        becomes: New code of each passage.
+        says: Effect of the change.
+        turns: Answers whose verdicts must change.
+        slowly: Answers of `turns` that take more than SLOW seconds of CPU time.
+    """
+
+    id: str
+    file: str
+    was: tuple[str, ...]
+    becomes: tuple[str, ...]
+    says: str
+    turns: tuple[Answered, ...]
+    slowly: tuple[Answered, ...] = ()
+
+    @property
+    def module(self) -> str:
+        return self.file.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
+
+    def changed(self, text: str) -> str:
+        """Text of the file with the change. Raises InvalidRequest unless each passage occurs exactly once."""
+        for was, becomes in zip(self.was, self.becomes, strict=True):
+            if (count := text.count(was)) != 1:
+                raise InvalidRequest(
+                    f"a passage of mutation {self.id} occurs {count} times in {self.file}: {was}",
+                    rule="each passage occurs once",
+                )
+            text = text.replace(was, becomes)
+        return text
+
+    def code(self) -> dict[CodeType, CodeType]:
+        """New code of each changed function, by its old code.
+
+        Raises:
+            InvalidRequest: Code outside of functions changes too, or no code changes.
+        """
+        path = ROOT / self.file
+        text = path.read_text(encoding="utf-8")
+        before, after = (compile(each, str(path), "exec", dont_inherit=True) for each in (text, self.changed(text)))
+        codes: dict[CodeType, CodeType] = {}
+        if not _match_functions(before, after, codes) or not codes:
+            raise InvalidRequest(
+                f"mutation {self.id} changes code of {self.file} that runs at import",
+                rule="a change inside functions; a changed constant or default is not a mutation",
+            )
+        return codes
+
+
+@dataclass(frozen=True, slots=True)
+class MutationResult:
+    """Verdicts on one answer before and after a mutation."""
+
+    mutation: str
+    claim: str
+    evidence: Evidence
+    before: str
+    after: str
+    seconds: float  # CPU time of the answer after the mutation
+
+    @property
+    def turns(self) -> bool:
+        return self.after not in (self.before, FAILED)
+
+    def __str__(self) -> str:
+        return f"{self.mutation:<40} {self.claim:<52} {self.evidence}: {self.before} -> {self.after}"
+
+
+def known_mutations(folder: Path = FOLDER) -> tuple[Mutation, ...]:
+    """All mutations of the papers. Raises InvalidRequest if a row breaks a rule."""
+    mutations = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
+    twice = len({mutation.id for mutation in mutations}) < len(mutations)
+    refuse([(twice, "two mutations have the same id", "one mutation per id")])
+    return tuple(mutations)
+
+
+def select_mutations(names: Sequence[str], known: Sequence[Mutation]) -> list[Mutation]:
+    """Mutations with these ids, or that change a verdict of these claims or papers; all without names.
+
+    Raises UnknownName for a name that is neither."""
+    by_id = {mutation.id: mutation for mutation in known}
+    claims_by_id = {claim.id: claim for claim in load.claims()} if {*names} - {*by_id} else {}
+    chosen = {}
+    for name in names:
+        if name in by_id:
+            chosen[name] = by_id[name]
+            continue
+        try:
+            turned = {claim.id for claim in load.named(name, claims_by_id)}
+        except UnknownName:
+            raise UnknownName("mutation", name, {*by_id, *claims_by_id, *PAPERS}) from None
+        chosen |= {each.id: each for each in known if turned.intersection(claim for claim, _ in each.turns)}
+    return list(chosen.values()) if names else list(known)
+
+
+def run_mutations(
+    mutations: Sequence[Mutation], answers_for: Callable[[Mutation], Sequence[Answered]]
+) -> Iterator[MutationResult]:
+    """Yield the verdicts on each selected answer before and after each mutation.
+
+    Args:
+        mutations: Mutations to apply, one at a time.
+        answers_for: Returns the answers to judge under a mutation.
+
+    Raises:
+        Fault: A child process ends without verdicts, or an answer fails without a mutation.
+    """
+    answers = {mutation.id: list(answers_for(mutation)) for mutation in mutations}
+    all_answers = list(dict.fromkeys(answered for group in answers.values() for answered in group))
+    functions = _prepare(set(all_answers), mutations)
+    before = _in_child(None, all_answers, functions)
+    if failed := [f"{name} ({kind})" for (name, kind), (verdict, _) in before.items() if verdict == FAILED]:
+        raise Fault(f"the unchanged code does not answer {', '.join(failed)}")
+    for mutation in mutations:
+        after = _in_child(mutation, answers[mutation.id], functions)
+        for answered in answers[mutation.id]:
+            yield MutationResult(mutation.id, *answered, before[answered][0], *after[answered])
+
+
+def answers_matching(pattern: str) -> tuple[Answered, ...]:
+    """Answers by a function to claims whose ids match a pattern with *. Raises UnknownName if none matches."""
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    if not (matches := [claim for name, claim in claims_by_id.items() if fnmatchcase(name, pattern)]):
+        raise UnknownName("claim", pattern, claims_by_id)
+    return tuple((claim.id, row.evidence) for claim in matches for row in claim.answers if _can_turn(row))
+
+
+def _can_turn(row: AnswerRow) -> bool:
+    """Whether a mutation could change the verdict: not for printed numbers and restatements."""
+    return bool(row.function) and row.evidence is not Evidence.PRINTED and not row.restates
+
+
+def answer_families() -> dict[tuple[str, str], list[Answered]]:
+    """Answers whose verdict a mutation could change, by paper and function."""
+    members: dict[tuple[str, str], list[Answered]] = {}
+    for claim in load.claims():
+        for row in filter(_can_turn, claim.answers):
+            members.setdefault((claim.paper, row.function), []).append((claim.id, row.evidence))
+    return members
+
+
+def answers_without_mutation() -> list[tuple[tuple[str, str], list[Answered]]]:
+    """Answers without a mutation that changes their verdict, by family, the largest family first."""
+    turned = {(c.id, row.evidence) for c in load.claims() for row in c.answers if row.turned_by}
+    members = {family: [a for a in answers if a not in turned] for family, answers in answer_families().items()}
+    return sorted(((family, answers) for family, answers in members.items() if answers), key=lambda row: -len(row[1]))
+
+
+def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered, ...]]:
+    """Answers for a short run by mutation: one fast answer of each family, each family under one mutation."""
+    family_of = {answered: family for family, members in answer_families().items() for answered in members}
+    seen: set[tuple[str, str]] = set()
+    firsts = {}
+    for mutation in mutations:
+        fast = [a for a in mutation.turns if a not in mutation.slowly and family_of[a] not in seen]
+        first_by_family = {family_of[answered]: answered for answered in reversed(fast)}
+        seen |= first_by_family.keys()
+        firsts[mutation.id] = tuple(first_by_family.values())
+    return firsts
+
+
+def write_turned_answers(results: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
+    """Write the answers with changed verdicts to the papers' files, the fastest first.
+
+    Args:
+        results: Results whose verdict changed.
+        among: Pattern of claim ids. Entries of other claims stay as they are.
+        folder: Parent of the papers' folders.
+
+    Returns:
+        The files that changed.
+    """
+    turned: dict[str, list[MutationResult]] = {}
+    for result in results:
+        turned.setdefault(result.mutation, []).append(result)
+    changed = []
+    for paper in PAPERS:
+        file = folder / paper / MUTATIONS
+        text, rows = file.read_text(encoding="utf-8"), _rows(file)
+        for row in (row for row in rows if row["id"] in turned):
+            new = sorted(turned[str(row["id"])], key=attrgetter("seconds"))
+            for key, slow in (("turns", False), ("slowly", True)):
+                entries = [
+                    answered for answered in answers_by_evidence(row, key) if not fnmatchcase(answered[0], among)
+                ]
+                entries += [(result.claim, result.evidence) for result in new if (result.seconds > SLOW) is slow]
+                by_kind = {kind.value: [name for name, evidence in entries if evidence is kind] for kind in Evidence}
+                row[key] = {kind: names for kind, names in by_kind.items() if names}
+            if not row["slowly"]:
+                del row["slowly"]
+        head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+        body = head + yaml.safe_dump(rows, sort_keys=False, width=118, allow_unicode=True)
+        if body != text:
+            file.write_text(body, encoding="utf-8")
+            changed.append(file)
+    return changed
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    return yaml.safe_load(file.read_text(encoding="utf-8")) or []
+
+
+def _mutation(row: Any, paper: str) -> Mutation:
+    what, keys = f"mutation {row} of {paper}", f"the keys {', '.join(sorted(_KEYS))}"
+    refuse([(not isinstance(row, dict) or set(row) - {"slowly"} != _KEYS, what, keys)])
+    texts = [row[key] for key in ("id", "file", "says")]
+    passages = [row[key] if isinstance(row[key], list) else [row[key]] for key in ("was", "becomes")]
+    legal = all(isinstance(text, str) and text for text in (*texts, *passages[0], *passages[1]))
+    what = f"mutation {row['id']} of {row['file']}"
+    refuse(
+        [
+            (not legal, what, "non-empty texts"),
+            (len(passages[0]) != len(passages[1]), what, "as many passages in becomes as in was"),
+            (str(row["file"]).startswith(_FORBIDDEN), what, f"a file outside {' and '.join(_FORBIDDEN)}"),
+        ]
+    )
+    name, file, says = texts
+    was, becomes = map(tuple, passages)
+    return Mutation(name, file, was, becomes, says, turned_answers(row), answers_by_evidence(row, "slowly"))
+
+
+# -- changed code ----------------------------------------------------------------------------------------------------
+
+
+def _match_functions(before: CodeType, after: CodeType, new_code: dict[CodeType, CodeType]) -> bool:
+    """Add the new code of each changed function to `new_code`. Returns False if code that runs at import differs."""
+    inner, changed = _inner(before), _inner(after)
+    alike = len(inner) == len(changed) and all(a.co_name == b.co_name for a, b in zip(inner, changed, strict=True))
+    if before.co_flags & CO_OPTIMIZED:  # set for functions, not for classes and modules
+        if before != after:
+            new_code[before] = after
+    elif not alike or _statements(before) != _statements(after):
+        return False
+    pairs = zip(inner, changed, strict=True) if alike else ()
+    return all(_match_functions(old, new, new_code) for old, new in pairs)
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def _statements(code: CodeType) -> tuple[object, ...]:
+    """Statements of a code object without the code of its inner functions."""
+    constants = [(type(value), value) for value in code.co_consts if not isinstance(value, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _apply(mutation: Mutation, functions: Functions) -> None:
+    """Replace the code of the mutated functions. Raises InvalidRequest if no function of the module changes."""
+    new_code, unchanged = mutation.code(), True
+    for function in functions[mutation.module]:
+        if function.__code__ in new_code:
+            function.__code__ = new_code[function.__code__]
+            unchanged = False
+    if unchanged:
+        raise InvalidRequest(
+            f"mutation {mutation.id} changes no function of {mutation.module}", rule="at least one changed function"
+        )
+
+
+# -- children --------------------------------------------------------------------------------------------------------
+
+
+def _prepare(answers: set[Answered], mutations: Sequence[Mutation]) -> Functions:
+    """Import modules and compose configs once for all child processes, and return the functions of mutated modules.
+
+    A child process that searched for the functions itself would copy the memory of every object."""
+    functions: dict[str, list[FunctionType]] = {mutation.module: [] for mutation in mutations}
+    for module in functions:
+        importlib.import_module(module)
+    verdicts_now.compose_sources(answers)
+    for candidate in gc.get_objects():
+        if type(candidate) is FunctionType and candidate.__module__ in functions:
+            functions[candidate.__module__].append(candidate)
+    return functions
+
+
+def _in_child(
+    mutation: Mutation | None, answers: Sequence[Answered], functions: Functions
+) -> dict[Answered, tuple[str, float]]:
+    """Verdict and CPU seconds of each answer, computed in a child process under a mutation, if any."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _answer(mutation, answers, functions, writing)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:
+        text = stream.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise Fault(f"mutation {mutation.id if mutation else 'none'} could not be applied")
+    outcomes = dict.fromkeys(answers, (FAILED, 0.0))  # default for answers that the child does not reach
+    for line in text.splitlines():
+        name, kind, verdict, seconds = json.loads(line)
+        outcomes[name, Evidence(kind)] = verdict, seconds
+    return outcomes
+
+
+def _answer(mutation: Mutation | None, answers: Sequence[Answered], functions: Functions, writing: int) -> None:
+    """Write verdicts to the pipe and end the child process."""
+    status = 1
+    try:
+        if mutation is not None:
+            signal.alarm(LONGEST)
+            _apply(mutation, functions)
+        with os.fdopen(writing, "w", encoding="utf-8", buffering=1) as stream:
+            for answered, verdict, seconds in verdicts_now.verdict_of_each(answers, FAILED):
+                stream.write(json.dumps((*answered, verdict, seconds)) + "\n")
+        status = 0
+    except BaseException as error:  # the child must never return into the parent's code
+        sys.stderr.write(f"{mutation.id if mutation else 'none'}: {type(error).__name__}: {error}\n")
+    finally:
+        os._exit(status)

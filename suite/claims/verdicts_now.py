@@ -1,0 +1,175 @@
+"""Verdicts on selected claims, computed in this process without records.
+
+Mutation tests and sensitivities use it to answer the same claims many times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.claims import judge, load
+from suite.claims.answer import Papers, metrics_of
+from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
+from suite.claims.formula_executor import FIGURE, FormulaExecutor
+from suite.claims.load import Answered
+from suite.config.compose import resolve
+from suite.core.errors import InvalidRequest
+from suite.core.record import Metric, Outcome, Record, Source
+from suite.core.resources import conf_folder
+from suite.report.load import ReportStore, StoredRecord
+from suite.runner.executors.registry import without_ranks
+
+EXPERIMENTS = conf_folder() / "experiment"
+
+
+def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
+    """Judge claims with newly computed values.
+
+    Args:
+        names: Ids of claims, and patterns of ids or papers, whose claims without a function are left out.
+
+    Returns:
+        The judged claims by id.
+
+    Raises:
+        UnknownName: No claim matches.
+        InvalidRequest: No function answers the claim.
+    """
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    claim_ids = [claim.id for name in names for claim in _named(name, claims_by_id)]
+    verdicts = judge_with_records(claim_ids)
+    return {name: verdicts[name] for name in claim_ids}
+
+
+def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:
+    """Judge all claims with newly computed values of `names` and the values of `records`.
+
+    Args:
+        names: Ids of claims, or patterns of ids with *.
+        records: Stored records.
+
+    Returns:
+        All claims by id.
+
+    Raises:
+        UnknownName: No claim matches.
+        InvalidRequest: No function answers the claim.
+    """
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    chosen = [claim for name in names for claim in _named(name, claims_by_id)]
+    if unanswered := [claim.id for claim in chosen if not any(row.function for row in claim.answers)]:
+        raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
+    chosen += [claims_by_id[name] for name in _controls([claim.id for claim in chosen], claims_by_id)]
+    verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (*records, *_entries(chosen))))
+    return {judged.claim.id: judged for judged in verdicts}
+
+
+def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
+    """Control claims of these claims that a function answers; a contradiction requires a control that holds."""
+    controls = dict.fromkeys(known[name].control for name in names if known[name].control)
+    return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
+
+
+def compose_sources(answers: Iterable[Answered]) -> None:
+    """Compose the sources of these answers in advance, without computing any answer."""
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    for name, kind in answers:
+        source_of(claims_by_id[name].paper, _answer_row(claims_by_id[name], kind).figure)
+
+
+def verdict_of_each(answers: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
+    """Yield the verdict on each answer by itself and the CPU seconds of the answer.
+
+    The verdict ignores whether a mutation is registered for the answer.
+
+    Args:
+        answers: Answers to compute.
+        failed: Text in place of the verdict if the function raises.
+    """
+    bare = {claim.id: replace(claim, answers=()) for claim in load.claims()}
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    for name, kind in answers:
+        claim, row = claims_by_id[name], _answer_row(claims_by_id[name], kind)
+        start = _cpu_seconds()
+        try:
+            entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
+        except Exception:  # mutated code may raise anything
+            verdict = failed
+        else:
+            alone = {**bare, name: replace(claim, answers=(row,))}
+            verdicts = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
+            verdict = next(judged.verdict.value for judged in verdicts if judged.claim.id == name)
+        yield (name, kind), verdict, _cpu_seconds() - start
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and its finished children; less affected by other load than wall-clock time."""
+    return sum(os.times()[:4])
+
+
+def _answer_row(claim: Claim, kind: Evidence) -> AnswerRow:
+    """Answer of a claim by a function with this evidence. Raises InvalidRequest if there is none."""
+    for row in claim.answers:
+        if row.evidence is kind and row.function:
+            return row
+    raise InvalidRequest(f"no function gives the {kind} answer of {claim.id}", rule="an answer with a function")
+
+
+def judge_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
+    """Judge the claims of these metrics. Returns the judged claims by id."""
+    claims_by_id = {claim.id: claim for claim in load.claims()}
+    verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (_entry("varied", metrics),)))
+    return {judged.claim.id: judged for judged in verdicts if judged.claim.id in metrics}
+
+
+def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
+    """The claim with this id, or the claims of a pattern or a paper that a function answers."""
+    return [claim for claim in load.named(name, known) if name in known or any(row.function for row in claim.answers)]
+
+
+def _entries(chosen: Sequence[Claim]) -> list[StoredRecord]:
+    """One record per answer, ordered by figure."""
+    groups: dict[tuple[str, str], list[tuple[Claim, AnswerRow]]] = {}
+    for claim in chosen:
+        for row in claim.answers:
+            if row.function:
+                groups.setdefault((claim.paper, row.figure), []).append((claim, row))
+    return [
+        _entry(f"{figure} {claim.id} {row.evidence}", metrics_of([(claim, row)], source_of(paper, figure)))
+        for (paper, figure), pairs in groups.items()
+        for claim, row in pairs
+    ]
+
+
+def _entry(label: str, metrics: Mapping[str, Metric]) -> StoredRecord:
+    record = Record(label, "now", "suite", label, Outcome.OK, Source.SIMULATED, metrics=dict(metrics))
+    return StoredRecord(record, f"{label}.json")
+
+
+@cache
+def source_of(paper: str, figure: str) -> Any:
+    """Source for the answers of a figure: simulated runs, graphs, or printed values."""
+    overrides = ["executor=analytic", f"executor.paper={paper}"] if figure == FIGURE else _run_of(figure)
+    executor: Any = without_ranks(resolve(overrides).executor)
+    if isinstance(executor, FormulaExecutor):
+        return Papers({claim.id: claim for claim in load.claims()}, load.settings(), executor.shapes)
+    return executor.lab
+
+
+def _run_of(figure: str) -> list[str]:
+    """Config overrides of an experiment's run that computes a figure. Raises InvalidRequest if there is none."""
+    override = f"executor.figure={figure}"
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) or {} if override in text else {}
+        for run in content.get("experiment", {}).get("runs", []):
+            if override in run:
+                return [f"experiment={path.stem}", *run]
+    raise InvalidRequest(f"no experiment computes the figure {figure}", rule="a run with executor.figure")

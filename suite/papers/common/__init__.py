@@ -1,1 +1,0 @@
-"""Claims, plans, answers and executors that the papers share."""
