@@ -17,8 +17,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from suite.claims import load
 from suite.doctor.checks import find_chromium
-from suite.report.tables.scorecard import PAPERS
 from tests.support.browser import Tab, started
 
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
@@ -58,7 +58,7 @@ def take(page: Path, folder: Path) -> list[Path]:
         for size, (width, height) in SIZES.items():
             tab = Tab(browser, page.resolve().as_uri()).open(width, height)
             files.append(shot(tab, folder / f"top_{size}.png"))
-            for paper, name in PAPERS.items():
+            for paper, name in load.titles().items():
                 anchor = tab.evaluate(f"{_FIND}({json.dumps(name)}, {json.dumps(FIGURES[paper])})")
                 if not anchor:
                     raise ValueError(f"{page} draws no figure of {name}. Make it with make reproduce.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from suite.artifact import archive, readme, redact
 from suite.artifact.claims import as_csv, as_markdown, rows
-from suite.claims import judge, load, reproduce_commands
+from suite.claims import judge, load
 from suite.core.record import LINES
 from suite.core.resources import ROOT
 from suite.core.trace import Trace
@@ -47,7 +47,7 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
         folder = Path(scratch) / "reports"
         files = _report_files(stored, folder, names)
         store = read_store(folder, changed_settings)
-    judged = reproduce_commands.with_commands(judge.judge(load.claims(), store), load.settings())
+    judged = judge.judge(load.claims(), store)
     claim_rows = rows(judged, store)
     source, source_state = _source()
     totals = [f"{len(claim_rows)} claims; {sum(row.ours == 'no record' for row in claim_rows)} have no record here."]

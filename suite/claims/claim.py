@@ -197,6 +197,7 @@ class Claim:
         expression, points: Formula in plain arithmetic over its symbols, and the values of the symbols to try.
         answers: Answers of the suite; empty for a claim that the suite does not run.
         control: Id of another claim that the same code answers. This claim is contradicted only if the control holds.
+        command: Command that measures the claim on published data or a GPU (commands.yaml of its paper).
     """
 
     __pydantic_config__ = _FORM
@@ -228,6 +229,7 @@ class Claim:
     limits: str = ""
     printed: tuple[str, ...] = ()
     passage: Passage | None = None
+    command: str = ""
 
     @property
     def displays(self) -> frozenset[str]:

@@ -101,9 +101,9 @@ def answering(judged: Judged) -> str:
 
 
 def command(judged: Judged) -> str:
-    """The command that reproduces our value: for the answer, else for the run, else for the experiment, else empty."""
+    """The command that reproduces our value: for the answer, the run, the claim or the experiment; empty for none."""
     experiment = f"suite run experiment={judged.experiment}" if judged.experiment else ""
-    return answering(judged) or judged.command or experiment
+    return answering(judged) or judged.command or ("" if judged.record else judged.claim.command) or experiment
 
 
 def _entry(judged: Judged) -> dict[str, Any]:

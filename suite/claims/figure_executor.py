@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -18,25 +19,12 @@ from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
-from suite.papers.axonn import panels as axonn
-from suite.papers.pipeoptim import panels as pipeoptim
-from suite.papers.samo import panels as samo
-from suite.papers.schedules import panels as schedules
-from suite.papers.sparse_gnn import panels as sparse_gnn
 from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
 LabType = TypeVar("LabType")
 _LABS: dict[str, Lab] = {}
-_FIGURES = {
-    "axonn": axonn.FIGURES,
-    "samo": samo.FIGURES,
-    "pipeoptim": pipeoptim.FIGURES,
-    "sparse_gnn": sparse_gnn.FIGURES,
-    "schedules": schedules.FIGURES,
-}
-_PAPERS = ("axonn", "samo", "pipeoptim", "schedules")  # papers whose figures take a Lab; sparse_gnn takes a GraphLab
 
 
 class FigureExecutor:
@@ -66,7 +54,8 @@ class FigureExecutor:
         return ()
 
     def check(self, config: RunConfig) -> None:
-        find_figure(self.figure, _PAPERS)
+        own = {path.parent.name for path in load.FOLDER.glob("*/figure_executor.py")}  # papers with another lab
+        find_figure(self.figure, [paper for paper in load.papers() if paper not in own])
 
     def run(self, config: RunConfig) -> ExecutorResult:
         paper, _ = find_figure(self.figure)
@@ -135,9 +124,13 @@ def figure_result(
     )
 
 
-def find_figure(figure: str, papers: Sequence[str] = tuple(_FIGURES)) -> tuple[str, Panels]:
-    """Paper and panel function of a figure. Raises UnknownName if none of `papers` has the figure."""
-    figures = {name: (paper, draw) for paper in papers for name, draw in _FIGURES[paper].items()}
+def find_figure(figure: str, papers: Sequence[str] = ()) -> tuple[str, Panels]:
+    """Paper and panel function of a figure, from FIGURES of a paper's panels.py.
+
+    Raises UnknownName if none of `papers`, by default all, has the figure."""
+    drawing = [paper for paper in papers or load.papers() if (load.FOLDER / paper / "panels.py").is_file()]
+    modules = {paper: import_module(f"suite.papers.{paper}.panels") for paper in drawing}
+    figures = {name: (paper, draw) for paper, module in modules.items() for name, draw in module.FIGURES.items()}
     if figure not in figures:
         raise UnknownName("simulated figure", figure, figures)
     return figures[figure]

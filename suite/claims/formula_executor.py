@@ -38,9 +38,9 @@ class FormulaExecutor:
         return ()
 
     def check(self, config: RunConfig) -> None:
-        papers = [claim.paper for claim, _ in answers_of_figure(load.claims(), FIGURE)]
+        papers = load.papers_answering(FIGURE)
         if self.paper not in papers:
-            raise UnknownName("paper with formulas", self.paper, dict.fromkeys(papers))
+            raise UnknownName("paper with formulas", self.paper, papers)
 
     def run(self, config: RunConfig) -> ExecutorResult:
         return ExecutorResult(

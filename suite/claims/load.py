@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,12 +42,11 @@ except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as Loader
 
 FOLDER = Path(__file__).parents[1] / "papers"
-PAPERS = ("axonn", "samo", "pipeoptim", "sparse_gnn", "schedules")
-WITHOUT_TEXT = ("schedules",)  # rooms of several public sources, whose claims have a place and no fingerprint
 FUNCTIONS = ("suite.papers.", "suite.claims.")
 LEAST_POINTS = 3  # three points expose a formula that is wrong by a factor, an offset or a power
 SENSITIVITY = "sensitivity.yaml"
 MUTATIONS = "mutations.yaml"
+COMMANDS = "commands.yaml"
 _REQUIRED = ("asserts", "role", "check")  # of a row, besides the arguments of a Claim
 _ORDERS = (Check.RISES, Check.FALLS, Check.NEVER_FALLS, Check.LEAST, Check.GREATEST)
 _ANSWER_FORMS = (  # legal sets of keys of an answer, without the optional keys below
@@ -78,16 +78,38 @@ def named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
     return matches
 
 
-def claims(folder: Path | None = None) -> tuple[Claim, ...]:
-    """All claims of the papers in the order of the files. Blind mode hides their outcomes.
+def papers() -> tuple[str, ...]:
+    """Names of the papers. A paper is a folder with a file claims.yaml."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob("*/claims.yaml")))
 
-    Args:
-        folder: Parent of the papers' folders; by default this package.
+
+def papers_answering(figure: str) -> tuple[str, ...]:
+    """Papers with a claim whose answer is computed with this figure."""
+    having = (claim.paper for claim in claims() if any(row.figure == figure for row in claim.answers))
+    return tuple(dict.fromkeys(having))
+
+
+def titles() -> dict[str, str]:
+    """Title of each paper: the heading of its README.md, or else the name of its folder."""
+    return _titles(FOLDER)
+
+
+@cache
+def _titles(folder: Path) -> dict[str, str]:
+    files = {paper: folder / paper / "README.md" for paper in papers()}
+    return {
+        paper: file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") if file.exists() else paper
+        for paper, file in files.items()
+    }
+
+
+def claims() -> tuple[Claim, ...]:
+    """All claims of the papers in the order of the files. Blind mode hides their outcomes.
 
     Raises:
         InvalidRequest: A row breaks a rule.
     """
-    return _hidden(folder or FOLDER) if blind.active() else _load(folder or FOLDER)
+    return _hidden(FOLDER) if blind.active() else _load(FOLDER)
 
 
 def hide_outcome(claim: Claim) -> Claim:
@@ -115,18 +137,28 @@ def _hidden(folder: Path) -> tuple[Claim, ...]:
 
 @cache
 def _load(folder: Path) -> tuple[Claim, ...]:
-    turned = _turned(folder)
-    claims = [
-        _with_mutations(parse_claim(row, paper), turned)
-        for paper in PAPERS
-        for row in _rows(folder / paper / "claims.yaml")
-    ]
-    seen: set[str] = set()
-    for loaded in claims:
-        if loaded.id in seen:
-            raise InvalidRequest(f"two claims have the id {loaded.id}", rule="one row per id")
-        seen.add(loaded.id)
-    return tuple(claims)
+    turned, commands = _turned(), list(_of_papers(COMMANDS))
+    loaded: dict[str, Claim] = {}
+    for paper in papers():
+        rows = _rows(folder / paper / "claims.yaml")
+        printed = any("passage" in row for row in rows)  # rows from public sources have a place and no fingerprint
+        for row in rows:
+            claim = parse_claim(row, paper, passage=printed)
+            refuse([(claim.id in loaded, f"two claims have the id {claim.id}", "one row per id")])
+            answers = (replace(each, turned_by=turned.get((claim.id, each.evidence), ())) for each in claim.answers)
+            loaded[claim.id] = replace(claim, answers=tuple(answers), command=_command(claim, commands))
+    return tuple(loaded.values())
+
+
+def _command(claim: Claim, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Commands that measure a claim on published data or a GPU, joined by &&; empty for none."""
+    named = (row["command"] for row in rows if any(fnmatchcase(claim.id, pattern) for pattern in row["claims"]))
+    return " && ".join(named) if claim.reach in ("data", "gpu") else ""
+
+
+def _of_papers(name: str) -> Iterator[dict[str, Any]]:
+    """Rows of the file of this name in each paper's folder that has one."""
+    return chain.from_iterable(map(_rows, sorted(FOLDER.glob(f"*/{name}"))))
 
 
 def turned_answers(row: Mapping[str, Any]) -> tuple[Answered, ...]:
@@ -146,40 +178,27 @@ def answers_by_evidence(row: Mapping[str, Any], key: str) -> tuple[Answered, ...
     return tuple((id_, evidence) for evidence, ids in ids_by_evidence.items() for id_ in ids)
 
 
-def _turned(folder: Path) -> dict[Answered, tuple[str, ...]]:
+def _turned() -> dict[Answered, tuple[str, ...]]:
     """Ids of the mutations that change the verdict of each answer, from the papers' files."""
     answers: dict[Answered, tuple[str, ...]] = {}
-    for paper in PAPERS:
-        path = folder / paper / MUTATIONS
-        for row in _rows(path) if path.is_file() else ():
-            for answered in turned_answers(row):
-                answers[answered] = (*answers.get(answered, ()), str(row["id"]))
+    for row in _of_papers(MUTATIONS):
+        for answered in turned_answers(row):
+            answers[answered] = (*answers.get(answered, ()), str(row["id"]))
     return answers
 
 
-def _with_mutations(claim: Claim, turned: Mapping[Answered, tuple[str, ...]]) -> Claim:
-    rows = (replace(row, turned_by=turned.get((claim.id, row.evidence), ())) for row in claim.answers)
-    return replace(claim, answers=tuple(rows))
-
-
-def decisions(folder: Path = FOLDER) -> tuple[Decision, ...]:
+def decisions() -> tuple[Decision, ...]:
     """Contradictions within and between the papers, with our decisions. Raises InvalidRequest for an invalid row."""
-    rows = [_read_as(Decision, row, f"decision {row.get('id')}") for row in _rows(folder / "decisions.yaml")]
-    for row in rows:
-        empty = not all((row.id, row.weight, row.paper, row.where, row.finding, row.decision))
-        refuse([(empty, f"decision {row.id}", "no field is empty")])
-    return tuple(rows)
+    return tuple(_read_as(Decision, row, f"decision {row.get('id')}") for row in _rows(FOLDER / "decisions.yaml"))
 
 
-def sensitivities(folder: Path = FOLDER) -> dict[str, Sensitivity]:
+def sensitivities() -> dict[str, Sensitivity]:
     """Sensitivity of simulated claims by id, as written by `suite claims sensitivity`.
 
     Raises:
         InvalidRequest: A row lacks a key or has a value of another type.
     """
-    files = (folder / paper / SENSITIVITY for paper in PAPERS)
-    rows = [(row, path) for path in files if path.is_file() for row in _rows(path)]
-    return {row["id"]: _read_as(Sensitivity, row, f"{path.parent.name}/{path.name}: {row}") for row, path in rows}
+    return {row["id"]: _read_as(Sensitivity, row, f"{SENSITIVITY}: {row}") for row in _of_papers(SENSITIVITY)}
 
 
 def with_sensitivity(judged: Iterable[Judged], by_claim: Mapping[str, Sensitivity]) -> list[Judged]:
@@ -192,19 +211,21 @@ def with_sensitivity(judged: Iterable[Judged], by_claim: Mapping[str, Sensitivit
     return [annotate(claim) for claim in judged]
 
 
-def settings(folder: Path = FOLDER) -> Settings:
+def settings() -> Settings:
     """Published settings by group: systems, models, machines, software, datasets, training, formulas."""
-    path = folder / "settings.yaml"
+    path = FOLDER / "settings.yaml"
     return _read_as(dict[str, tuple[dict[str, str | int | float], ...]], _read(path), path.name)
 
 
-def parse_claim(row: Mapping[str, Any], paper: str) -> Claim:
-    """Claim from a row of claims.yaml. Raises InvalidRequest with the id of the row if it breaks a rule."""
+def parse_claim(row: Mapping[str, Any], paper: str, *, passage: bool = True) -> Claim:
+    """Claim from a row of claims.yaml, with the fingerprint of its passage where `passage` is true.
+
+    Raises InvalidRequest with the id of the row if it breaks a rule."""
     what = f"claim {row.get('id')}"
     given = {key: value for key, value in row.items() if value is not None}
-    required = _REQUIRED if paper in WITHOUT_TEXT else (*_REQUIRED, "passage")
-    missing = [key for key in required if key not in given]
-    refuse([(missing, what, f"it has {', '.join(missing)}"), ("paper" in row, what, "its folder names the paper")])
+    missing = [key for key in (*_REQUIRED, *["passage"] * passage) if key not in given]
+    refuse([(missing, what, f"it has {', '.join(missing)}")])
+    refuse((key in row, what, f"no key {key}") for key in ("paper", "command"))
     # null as a system: the claim is about no single one
     claim = _read_as(Claim, {"system": "", **given, "paper": paper}, what)
     refuse((broken, what, rule) for broken, rule in _rules(claim))

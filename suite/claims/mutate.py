@@ -31,7 +31,7 @@ import yaml
 
 from suite.claims import load, verdicts_now
 from suite.claims.claim import AnswerRow, Evidence
-from suite.claims.load import FOLDER, MUTATIONS, PAPERS, Answered, answers_by_evidence, turned_answers
+from suite.claims.load import MUTATIONS, Answered, answers_by_evidence, turned_answers
 from suite.core.errors import Fault, InvalidRequest, UnknownName, refuse
 from suite.core.resources import ROOT
 
@@ -117,9 +117,9 @@ class MutationResult:
         return f"{self.mutation:<40} {self.claim:<52} {self.evidence}: {self.before} -> {self.after}"
 
 
-def known_mutations(folder: Path = FOLDER) -> tuple[Mutation, ...]:
+def known_mutations() -> tuple[Mutation, ...]:
     """All mutations of the papers. Raises InvalidRequest if a row breaks a rule."""
-    mutations = [_mutation(row, paper) for paper in PAPERS for row in _rows(folder / paper / MUTATIONS)]
+    mutations = [_mutation(row, file.parent.name) for file in _files() for row in _rows(file)]
     twice = len({mutation.id for mutation in mutations}) < len(mutations)
     refuse([(twice, "two mutations have the same id", "one mutation per id")])
     return tuple(mutations)
@@ -139,7 +139,7 @@ def select_mutations(names: Sequence[str], known: Sequence[Mutation]) -> list[Mu
         try:
             turned = {claim.id for claim in load.named(name, claims_by_id)}
         except UnknownName:
-            raise UnknownName("mutation", name, {*by_id, *claims_by_id, *PAPERS}) from None
+            raise UnknownName("mutation", name, {*by_id, *claims_by_id, *load.papers()}) from None
         chosen |= {each.id: each for each in known if turned.intersection(claim for claim, _ in each.turns)}
     return list(chosen.values()) if names else list(known)
 
@@ -210,13 +210,12 @@ def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered
     return firsts
 
 
-def write_turned_answers(results: Iterable[MutationResult], among: str, folder: Path = FOLDER) -> list[Path]:
+def write_turned_answers(results: Iterable[MutationResult], among: str) -> list[Path]:
     """Write the answers with changed verdicts to the papers' files, the fastest first.
 
     Args:
         results: Results whose verdict changed.
         among: Pattern of claim ids. Entries of other claims stay as they are.
-        folder: Parent of the papers' folders.
 
     Returns:
         The files that changed.
@@ -225,8 +224,7 @@ def write_turned_answers(results: Iterable[MutationResult], among: str, folder: 
     for result in results:
         turned.setdefault(result.mutation, []).append(result)
     changed = []
-    for paper in PAPERS:
-        file = folder / paper / MUTATIONS
+    for file in _files():
         text, rows = file.read_text(encoding="utf-8"), _rows(file)
         for row in (row for row in rows if row["id"] in turned):
             new = sorted(turned[str(row["id"])], key=attrgetter("seconds"))
@@ -245,6 +243,10 @@ def write_turned_answers(results: Iterable[MutationResult], among: str, folder: 
             file.write_text(body, encoding="utf-8")
             changed.append(file)
     return changed
+
+
+def _files() -> list[Path]:
+    return sorted(load.FOLDER.glob(f"*/{MUTATIONS}"))
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ from typing import Any, Required, TypedDict
 
 import yaml
 
-from suite.claims import trace
+from suite.claims import load, trace
 from suite.claims.claim import Scalar
-from suite.claims.load import FOLDER, PAPERS
 from suite.core.errors import UnknownName
 
 
@@ -57,8 +56,8 @@ class PipeOptimRun(TypedDict):
 @cache
 def published_plans() -> Mapping[str, Any]:
     """Plans by paper."""
-    files = {paper: FOLDER / paper / "plans.yaml" for paper in PAPERS}
-    return {paper: yaml.safe_load(file.read_text(encoding="utf-8")) for paper, file in files.items()}
+    files = load.FOLDER.glob("*/plans.yaml")
+    return {file.parent.name: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
 
 
 def scaling_plan(paper: str, system: str, model: str) -> Placing:
@@ -91,7 +90,7 @@ def open_choices(paper: str) -> dict[str, tuple[Scalar, ...]]:
 
     The file gives a `reason` for each group.
     """
-    groups = published_plans()[paper].get("ranges", ())
+    groups = published_plans().get(paper, {}).get("ranges", ())
     return {name: tuple(values) for group in groups for name, values in group["values"].items()}
 
 

@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,31 +130,28 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
     return min(finite), max(finite)
 
 
-def rewrite_all(
-    papers: Sequence[str], folder: Path = load.FOLDER, jobs: int | None = None
-) -> Iterator[tuple[Path, list[Sensitivity]]]:
+def rewrite_all(papers: Sequence[str], jobs: int | None = None) -> Iterator[tuple[Path, list[Sensitivity]]]:
     """Compute and write the sensitivities of each paper, one paper per process.
 
     Each file is written as soon as its paper is finished, so a failure in another paper loses nothing.
 
     Args:
         papers: Names of papers.
-        folder: Parent of the papers' folders.
         jobs: Number of processes, by default one per core.
 
     Yields:
         The file and the sensitivities of each paper.
     """
     with ProcessPoolExecutor(min(len(papers), jobs or os.cpu_count() or 1)) as pool:
-        yield from pool.map(partial(_rewrite, folder=folder), papers)
+        yield from pool.map(_rewrite, papers)
 
 
-def _rewrite(paper: str, folder: Path) -> tuple[Path, list[Sensitivity]]:
+def _rewrite(paper: str) -> tuple[Path, list[Sensitivity]]:
     of_paper = sensitivities(paper)
-    return write_sensitivities(paper, of_paper, folder), of_paper
+    return write_sensitivities(paper, of_paper), of_paper
 
 
-def write_sensitivities(paper: str, sensitivities: Sequence[Sensitivity], folder: Path = load.FOLDER) -> Path:
+def write_sensitivities(paper: str, sensitivities: Sequence[Sensitivity]) -> Path:
     """Write sensitivity.yaml of a paper and return its path."""
     rows = [
         {
@@ -167,6 +163,6 @@ def write_sensitivities(paper: str, sensitivities: Sequence[Sensitivity], folder
         }
         for sensitivity in sensitivities
     ]
-    path = folder / paper / load.SENSITIVITY
+    path = load.FOLDER / paper / load.SENSITIVITY
     path.write_text(_HEAD + yaml.safe_dump(rows, sort_keys=False, width=118), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Command `suite claims`: answer claims, print their passages, mutate the code behind verdicts, fit constants."""
+"""Command `suite claims`: answer claims, mutate the code behind verdicts, fit constants."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def _sensitivity(arguments: Arguments) -> int:
     from suite.claims import load, sensitivity
 
+    papers = load.papers()
     for paper in arguments.names:
-        if paper not in load.PAPERS:
-            raise UnknownName("paper", paper, load.PAPERS)
-    for path, row in sensitivity.rewrite_all(arguments.names or load.PAPERS):
+        if paper not in papers:
+            raise UnknownName("paper", paper, papers)
+    for path, row in sensitivity.rewrite_all(arguments.names or papers):
         print(f"{path}: {len(row)} claims, {sum(bool(one.turns) for one in row)} turn", flush=True)
     return Exit.OK
 
@@ -84,28 +85,6 @@ def _unturned() -> int:
     return Exit.OK
 
 
-def _where(arguments: Arguments) -> int:
-    """Print each claim with its passages. A claim without one is named, and does not end the command."""
-    from suite.claims import load, passages
-
-    claims_by_id, folder, status = {claim.id: claim for claim in load.claims()}, passages.folder(), Exit.OK
-    chosen = [claim for name in _ids(arguments) for claim in load.named(name, claims_by_id)]
-    if folder is None:
-        raise InvalidRequest(
-            f"{passages.VARIABLE} is not set",
-            rule="the folder of the papers' texts",
-            legal=f"{passages.VARIABLE}=FOLDER",
-        )
-    for claim in chosen:
-        print(f"{claim.paper}, {claim.where}\n{claim.asserts}")
-        try:
-            print("\n".join(passages.passage_lines(claim, folder)))
-        except InvalidRequest as refusal:
-            print(refusal)
-            status = Exit.SOME_FAILED
-    return status
-
-
 def _fit(arguments: Arguments) -> int:
     from suite.claims import load
     from suite.papers.pipeoptim import figures as pipeoptim
@@ -140,19 +119,18 @@ def _ids(arguments: Arguments) -> Sequence[str]:
     return names
 
 
-ACTIONS = {"answer": _answer, "where": _where, "mutate": _mutate, "sensitivity": _sensitivity, "fit": _fit}
+ACTIONS = {"answer": _answer, "mutate": _mutate, "sensitivity": _sensitivity, "fit": _fit}
 
 
 @command(
-    "Answer claims of the papers, print their passages, or mutate the code.",
+    "Answer claims of the papers, or mutate the code behind their verdicts.",
     "answer samo.eq2.samo_bytes",
     argument(
         "action",
         choices=ACTIONS,
-        help="answer: compute and judge our values of claims; where: print the passages of claims from the papers' "
-        "texts; mutate: change the code behind verdicts, one change at a time, and judge again; sensitivity: vary the "
-        "constants behind simulated verdicts and write each paper's sensitivity.yaml; fit: fit the constants of the "
-        "simulated machines and compare them with conf/efficiency",
+        help="answer: compute and judge our values of claims; mutate: change the code behind verdicts, one change at a "
+        "time, and judge again; sensitivity: vary the constants behind simulated verdicts and write each paper's "
+        "sensitivity.yaml; fit: fit the constants of the simulated machines and compare them with conf/efficiency",
     ),
     argument(
         "names",

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from suite.claims import load
 from suite.config.defaults import defaults
 from suite.config.locate import TARGET, search
 from suite.config.places import OF_RANKS, check_parts
@@ -60,11 +61,17 @@ def _simulated_system(choice: str) -> dict[str, Any]:
     return config.system.modelled(config.schedule.data())
 
 
+def _formula_runs() -> list[list[str]]:
+    """Runs of the experiment `formulas`: one per paper with a claim that a formula answers."""
+    return [[f"executor.paper={paper}"] for paper in load.papers_answering("formulas")]
+
+
 def register() -> None:
     """Register the models' defaults, over which Hydra merges conf/config.yaml, and the resolvers for configs."""
     ConfigStore.instance().store(name="model_defaults", node=dict(defaults()))
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
+    OmegaConf.register_new_resolver("formula_runs", _formula_runs, replace=True)
 
 
 class _ParsedOnce:

@@ -7,6 +7,7 @@ runs also use in the others. The folder of a paper contains:
 README.md          sections of the paper, with the implementation and the answers of each
 claims.yaml        published values: the assertion, its place, and the function or experiment that gives our value
 plans.yaml         settings of the published runs, and ranges for settings that the paper does not print
+commands.yaml      commands that measure claims on published data or a GPU
 mutations.yaml     code mutations, and the claims whose verdicts each of them must change
 sensitivity.yaml   simulated verdicts over the ranges of plans.yaml and conf/efficiency (generated)
 closed_forms.py    closed forms of the paper as functions of numbers

@@ -23,9 +23,9 @@ from tests.support.scripts import printed
 
 ROWS = r"claims|papers\.public\.league_file"
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
-LIGHT = r"(claims/(claim|blind|load|reproduce_commands)|papers/public/league_file)"
+LIGHT = r"(claims/(claim|blind|load)|papers/public/league_file)"
 FORMULA = r"(formulas|closed_forms|model_states|finite_difference)"
-FORMULAS = rf"suite/papers/((axonn|samo)/)?{FORMULA}\.py$"
+FORMULAS = r"suite/papers/((axonn|samo)/(formulas|closed_forms)|closed_forms|model_states|finite_difference)\.py$"
 TORCH = (
     r"suite/accelerator\.py$|suite/(comm|conformance|microbench|models|pruning|engine)/|suite/gnn/(exchange|train)\.py$|baselines/"
     r"|suite/papers/(\w+/)?probes(_\w+)?\.py$"

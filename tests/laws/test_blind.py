@@ -7,6 +7,7 @@ import json
 import math
 import operator
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ QUICK = ("samo", "sparse_gnn", "axonn_lemmas", "samo_equations")  # papers' form
 
 def executors() -> Iterator[tuple[str, ...]]:
     """Overrides of every executor that answers claims: the formulas of each paper, and each figure."""
-    for paper in load.PAPERS:
+    for paper in load.papers():
         yield "executor=analytic", f"executor.paper={paper}"
     for figure in sorted({row.figure for claim in load.claims() for row in claim.answers if row.figure} - {"formulas"}):
         if figure.startswith("gnn_"):
@@ -65,12 +66,11 @@ def absurd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The claim files with another outcome in every row except settings, without the answers that compare printed
     numbers with each other.
     """
-    folder = tmp_path_factory.mktemp("claims")
-    for paper in load.PAPERS:
-        text = (load.FOLDER / paper / "claims.yaml").read_text(encoding="utf-8")
-        rows = yaml.load(text, Loader=load.Loader)
+    folder = tmp_path_factory.mktemp("claims") / "papers"
+    shutil.copytree(load.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for paper in load.papers():
         target = folder / paper / "claims.yaml"
-        target.parent.mkdir()
+        rows = yaml.load(target.read_text(encoding="utf-8"), Loader=load.Loader)
         target.write_text(yaml.safe_dump([_absurd(row) for row in rows]), encoding="utf-8")
     return folder
 

@@ -156,11 +156,10 @@ ROW = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says"
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[list[dict[str, object]]], Path]:
-    """Function that writes rows as the mutations of SAMO, next to empty files of the other papers."""
-    for paper in load.PAPERS:
-        (tmp_path / paper).mkdir()
-        (tmp_path / paper / load.MUTATIONS).write_text("[]\n")
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, object]]], Path]:
+    """Function that writes rows as the mutations of SAMO, the only paper of its folder."""
+    (tmp_path / "samo").mkdir()
+    monkeypatch.setattr(load, "FOLDER", tmp_path)
 
     def written(rows: list[dict[str, object]]) -> Path:
         file = tmp_path / "samo" / load.MUTATIONS
@@ -183,20 +182,18 @@ INVALID_ROWS: tuple[tuple[dict[str, object], str], ...] = (
 )
 
 
-def test_invalid_rows_are_refused(write: Callable[[list[dict[str, object]]], Path], tmp_path: Path) -> None:
+def test_invalid_rows_are_refused(write: Callable[[list[dict[str, object]]], Path]) -> None:
     write([ROW])
-    assert [mutation.turns for mutation in mutate.known_mutations(tmp_path)] == [(("b", Evidence.DERIVED),)]
+    assert [mutation.turns for mutation in mutate.known_mutations()] == [(("b", Evidence.DERIVED),)]
     invalid = [([ROW, ROW], "one mutation per id"), *(([{**ROW, **change}], rule) for change, rule in INVALID_ROWS)]
     for rows, rule in invalid:
         write(rows)
         with pytest.raises(InvalidRequest) as refusal:
-            mutate.known_mutations(tmp_path)
+            mutate.known_mutations()
         assert rule in refusal.value.rule, rows
 
 
-def test_changed_verdicts_are_written_fastest_first(
-    write: Callable[[list[dict[str, object]]], Path], tmp_path: Path
-) -> None:
+def test_changed_verdicts_are_written_fastest_first(write: Callable[[list[dict[str, object]]], Path]) -> None:
     """A failed answer does not count as changed, and entries of other claims stay."""
     file = write([{**ROW, "turns": {"derived": ["axonn.x", "samo.gone"]}}])
     outcomes = [
@@ -206,8 +203,8 @@ def test_changed_verdicts_are_written_fastest_first(
         MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
     ]
     changed = [outcome for outcome in outcomes if outcome.turns]
-    assert mutate.write_turned_answers(changed, "samo.*", tmp_path) == [file]
+    assert mutate.write_turned_answers(changed, "samo.*") == [file]
     assert file.read_text().startswith("# head\n- ")
-    (mutation,) = mutate.known_mutations(tmp_path)
+    (mutation,) = mutate.known_mutations()
     assert [name for name, _ in mutation.turns] == ["axonn.x", "samo.quick", "samo.slow"]
     assert mutation.slowly == (("samo.slow", Evidence.DERIVED),)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from suite.report.tables.scorecard import PAPERS
+from suite.claims import load
 from tests import pictures
 from tests.support.tools import needs
 
@@ -34,8 +34,8 @@ def test_pictures_have_the_size_of_the_window(
 ) -> None:
     needs("chromium")
     monkeypatch.setattr(pictures, "SIZES", {"phone": (390, 844)})
-    files = pictures.take(page(tmp_path, list(PAPERS.values())), tmp_path / "pictures")
-    assert [path.name for path in files] == [f"{name}_phone.png" for name in ("top", *PAPERS)]
+    files = pictures.take(page(tmp_path, list(load.titles().values())), tmp_path / "pictures")
+    assert [path.name for path in files] == [f"{name}_phone.png" for name in ("top", *load.titles())]
     assert {Image.open(path).size for path in files} == {(390, 844)}
     assert pictures.main([str(page(tmp_path, ["AxoNN", "SAMO"])), str(tmp_path / "pictures")]) == 2
     assert "PipeOptim" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from suite.claims import claim_text, judge, load, reproduce_commands
+from suite.claims import claim_text, judge, load
 from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
@@ -64,7 +64,7 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
         store = replace(store, aside=(*store.aside, aside))
     sys.stderr.writelines(f"set aside: {file.name}: {file.kind.value}: {file.reason}\n" for file in store.aside)
     settings = load.settings()
-    judged = reproduce_commands.with_commands(judge.judge(load.claims(), store), settings)
+    judged = judge.judge(load.claims(), store)
     judged = load.with_sensitivity(judged, load.sensitivities())
     page_layout = layout(store, judged)
     table = records.tabled(page_layout.rows, store)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from suite.claims import load
 from suite.claims.claim import Judged
 from suite.core.record import Source
 from suite.report import derive, expectations
@@ -140,7 +141,7 @@ def plan(
         title=text_at(config, "experiment", "title") or group.name,
         machine=group.machine,
         question=text_at(config, "experiment", "question"),
-        paper=scorecard.PAPERS.get(paper := text_at(config, "experiment", "paper"), paper),
+        paper=load.titles().get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
         score=_score_text(findings, section_claims),
         sources=", ".join(sorted({row.source for row in rows})),

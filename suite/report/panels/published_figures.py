@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from suite.claims import load
 from suite.claims.claim import Check, Judged
 from suite.report import derive
 from suite.report.load import text_at
@@ -73,7 +74,7 @@ def papers(
                 (scorecard.paper(verdict), display.removeprefix(f"{verdict.claim.paper} ")), []
             ).append(verdict)
     experiments = _experiments(groups)
-    names = [*scorecard.PAPERS.values(), *scorecard.papers(judged), *(paper for paper, _ in newest)]
+    names = [*load.titles().values(), *scorecard.papers(judged), *(paper for paper, _ in newest)]
     papers_drawn = []
     for paper in dict.fromkeys(names):
         figure_names = {short for name, short in (*newest, *by_display) if name == paper}
@@ -144,7 +145,7 @@ def _experiments(groups: Sequence[derive.ExperimentGroup]) -> dict[tuple[str, st
         title = text_at(config, "experiment", "title") or group.name
         for short in figures_in(text_at(config, "experiment", "paper_ref")):
             link = (f"#e{number}", f"{title} ({group.machine})" if group.machine else title)
-            experiments.setdefault((scorecard.PAPERS.get(paper, paper), short), []).append(link)
+            experiments.setdefault((load.titles().get(paper, paper), short), []).append(link)
     return experiments
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from suite.claims import load
 from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
 from suite.claims.claim_text import command
 from suite.report.load import ReportStore, StoredRecord, text_at
@@ -385,7 +386,7 @@ def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
 
 def papers_of(item: Decision) -> str:
     names = [name.strip() for name in item.paper.split(",")]
-    return ", ".join(scorecard.PAPERS.get(name, name) for name in names if name)
+    return ", ".join(load.titles().get(name, name) for name in names if name)
 
 
 def _claims_of(item: Decision, known: set[str]) -> Cell:

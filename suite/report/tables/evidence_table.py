@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from suite.claims import load
 from suite.claims.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.report.files import write
-from suite.report.tables.scorecard import KINDS, NO_EVIDENCE, PAPERS, SIGNS
+from suite.report.tables.scorecard import KINDS, NO_EVIDENCE, SIGNS
 
 _VERDICTS = [each.value for each in Verdict]
 _EVIDENCE = [*(each.value for each in Evidence), NO_EVIDENCE]
@@ -42,7 +43,7 @@ def entries(folder: Path) -> list[ClaimCount]:
             legal=f"suite report reports={folder}",
         ) from error
     for one in counts:
-        if one.paper not in PAPERS or one.verdict not in _VERDICTS or one.evidence not in _EVIDENCE:
+        if one.paper not in load.titles() or one.verdict not in _VERDICTS or one.evidence not in _EVIDENCE:
             raise InvalidRequest(
                 f"{path} has the paper {one.paper!r} with the verdict {one.verdict!r} on the evidence {one.evidence!r}",
                 rule="papers, verdicts and evidence of this suite",
@@ -56,7 +57,7 @@ def markdown(claims: Sequence[ClaimCount]) -> str:
     run = sum(one.verdict != Verdict.NOT_RUN for one in claims)
     parts = [f"{run} of {len(claims)} claims have a value in the records of this page."]
     parts += [_evidence("All papers", claims)]
-    parts += [_evidence(name, [one for one in claims if one.paper == paper]) for paper, name in PAPERS.items()]
+    parts += [_evidence(name, [one for one in claims if one.paper == paper]) for paper, name in load.titles().items()]
     return "\n\n".join(parts)
 
 
@@ -69,12 +70,12 @@ def _evidence(name: str, found: Sequence[ClaimCount]) -> str:
 
 def by_paper(claims: Sequence[ClaimCount]) -> str:
     """One table: a row per column of the page's scorecard, a column per paper."""
-    papers = [[one for one in claims if one.paper == paper] for paper in PAPERS]
+    papers = [[one for one in claims if one.paper == paper] for paper in load.titles()]
     rows = {
         f"{SIGNS[kind.verdict]} {kind.name}": [sum(kind.holds(*one[1:]) for one in found) for found in papers]
         for kind in KINDS
     }
-    return _table([*PAPERS.values()], {**rows, "claims": [*map(len, papers)]})
+    return _table([*load.titles().values()], {**rows, "claims": [*map(len, papers)]})
 
 
 def _table(columns: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from suite.claims import load
 from suite.claims.claim import Evidence, Judged, Scope, Verdict
 
-PAPERS = {
-    "axonn": "AxoNN",
-    "samo": "SAMO",
-    "pipeoptim": "PipeOptim",
-    "sparse_gnn": "Sparsity-aware GNN",
-    "schedules": "Pipeline schedules",
-}
 SIGNS = {
     Verdict.REPRODUCED: "✓",
     Verdict.MATCHED: "∼",
@@ -139,7 +133,7 @@ class Score:
 
 def paper(judged: Judged) -> str:
     """Name of the paper on the page."""
-    return PAPERS.get(judged.claim.paper, judged.claim.paper)
+    return load.titles().get(judged.claim.paper, judged.claim.paper)
 
 
 def scope(judged: Judged) -> str:

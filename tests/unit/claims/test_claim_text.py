@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suite.artifact.claims import rows
-from suite.claims import claim_text, judge, load, reproduce_commands
+from suite.claims import claim_text, judge, load
 from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report.load import ReportStore, StoredRecord
@@ -63,7 +63,7 @@ def test_claim_has_its_command_and_times(tmp_path: Path) -> None:
 def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
     """Of every published claim, with no record."""
     store = ReportStore(tmp_path, ())
-    judgements = reproduce_commands.with_commands(judge.judge(load.claims(), store), load.settings())
+    judgements = judge.judge(load.claims(), store)
     written = json.loads(claim_text.write_json(tmp_path, judgements).read_text(encoding="utf-8"))
     expected = [entry["command"] or "none: no run here answers it" for entry in written]
     assert [row.command for row in rows(judgements, store)] == expected

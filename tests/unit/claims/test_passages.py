@@ -1,38 +1,85 @@
-"""Passages of claims: fingerprints, and where SUITE_PAPERS names the texts, that each stands in its paper."""
+"""Passages of claims: fingerprints, and where SUITE_PAPERS names the texts, that each stands in its paper.
+
+A fingerprint is the number of words of a passage and their SHA-256, so no sentence of a paper is copied. Words are
+separated by white space, after NFKC normalization and lower-casing. The environment variable SUITE_PAPERS is the
+folder of the texts: `axonn.txt`, `samo.txt`, `pipeoptim.txt` and `sparse_gnn.txt`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from suite.claims import load, passages
+from suite.claims import load
 from suite.claims.claim import Passage
-from suite.claims.passages import (
-    fingerprint,
-    numbers_nearby,
-    paper_words,
-    passage_lines,
-    passage_positions,
-    words,
-)
-from suite.cli.claims import main
-from suite.core.errors import InvalidRequest
-from tests.support.refusals import refused
 
 ALL = load.claims()
-TEXTS = [paper for paper in load.PAPERS if paper not in load.WITHOUT_TEXT]
+TEXTS = sorted({claim.paper for claim in ALL if claim.passage})
 LONGEST = 12  # words in a row that a restatement may share with its paper: formulas, names and numbers
 TEXT = "The first sentence has 3.99 in it. The SECOND one\nspans ﬁve lines, and the\tthird ends."
+NEAR = 40  # largest distance in words between a passage and its printed numbers
+
+
+def words(text: str) -> list[str]:
+    """Normalized words of a text."""
+    return unicodedata.normalize("NFKC", text).lower().split()
+
+
+def fingerprint(text: str) -> Passage:
+    """Number of words of `text` and their SHA-256."""
+    text_words = words(text)
+    return Passage(len(text_words), _digest(text_words))
+
+
+@cache
+def paper_words(paper: str, where: Path) -> tuple[str, ...]:
+    """Words of a paper."""
+    return tuple(words((where / f"{paper}.txt").read_text(encoding="utf-8")))
+
+
+def passage_positions(text: Sequence[str], passage: Passage) -> list[int]:
+    """Indices of the words at which the passage begins."""
+    # a paper may print the same passage twice
+    return _windows(tuple(text), passage.words).get(passage.sha256, [])
+
+
+def numbers_nearby(text: Sequence[str], at: int, passage: Passage, numbers: Sequence[str]) -> bool:
+    """Whether all `numbers` occur as written within NEAR words of the passage that begins at word `at`."""
+    nearby = " ".join(text[max(0, at - NEAR) : at + passage.words + NEAR])
+    return all(_occurs(" ".join(words(number)), nearby) for number in numbers)
+
+
+def _occurs(number: str, text: str) -> bool:
+    """Whether a number occurs by itself and not inside a longer one. Extracted LaTeX may repeat it: 646464."""
+    if not number.replace(".", "").isdigit():
+        return number in text
+    return re.search(rf"(?<![\d.])(?:{re.escape(number)})+(?!\d|\.\d)", text) is not None
+
+
+@cache
+def _windows(text: tuple[str, ...], count: int) -> dict[str, list[int]]:
+    """First word of each window of `count` words, by digest."""
+    windows: dict[str, list[int]] = {}
+    for at in range(len(text) - count + 1):
+        windows.setdefault(_digest(text[at : at + count]), []).append(at)
+    return windows
+
+
+def _digest(text_words: Sequence[str]) -> str:
+    return sha256(" ".join(text_words).encode()).hexdigest()
 
 
 @pytest.fixture
 def texts() -> Path:
-    folder = passages.folder()
-    if folder is None:
+    if not (folder := os.environ.get("SUITE_PAPERS")):
         pytest.skip("papers: set SUITE_PAPERS to a folder with the papers' texts")
-    return folder
+    return Path(folder)
 
 
 def test_words_and_passages_ignore_case_white_space_and_ligatures() -> None:
@@ -46,7 +93,7 @@ def test_words_and_passages_ignore_case_white_space_and_ligatures() -> None:
 
 
 def test_printed_numbers_stand_near_the_passage_and_are_no_part_of_another() -> None:
-    text = ["a"] * 50 + words("4.99 percent") + ["b"] * (passages.NEAR - 1) + ["here", "stands"] + ["c"] * 60 + ["5.01"]
+    text = ["a"] * 50 + words("4.99 percent") + ["b"] * (NEAR - 1) + ["here", "stands"] + ["c"] * 60 + ["5.01"]
     at, passage = text.index("here"), fingerprint("here stands")
     assert numbers_nearby(text, at, passage, ["percent"])
     assert not numbers_nearby(text, at, passage, ["4.99"])  # 41 words before
@@ -56,38 +103,6 @@ def test_printed_numbers_stand_near_the_passage_and_are_no_part_of_another() -> 
     assert numbers_nearby(words("on 646464 gpus"), 2, fingerprint("gpus"), ["64"])
     for other in ("4.99", "14.9", "3", "01"):
         assert not numbers_nearby(text, 4, passage, [other]), other
-
-
-def test_missing_text_and_missing_passage_are_refused(tmp_path: Path) -> None:
-    with refused(InvalidRequest, "SUITE_PAPERS", subject="axonn.txt cannot be read"):
-        paper_words("axonn", tmp_path)
-    (tmp_path / "axonn.txt").write_text(TEXT, encoding="utf-8")
-    with refused(
-        InvalidRequest,
-        subject="passage of axonn.abstract.gpu_memory_reduction is not in axonn.txt",
-        rule="the text that its fingerprint was taken from",
-    ):
-        list(passage_lines(ALL[0], tmp_path))
-
-
-def test_command_shows_the_passage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv(passages.VARIABLE, raising=False)
-    assert main(["where", ALL[0].id]) == 2
-    monkeypatch.setenv(passages.VARIABLE, str(tmp_path))
-    passage = fingerprint("second one spans")
-    row = replace(ALL[-1], id="samo.x", paper="samo", passage=passage)
-    without = replace(row, id="samo.a", passage=None)
-    monkeypatch.setattr(load, "claims", lambda: (without, row))
-    (tmp_path / "samo.txt").write_text(TEXT, encoding="utf-8")
-    capsys.readouterr()
-    assert main(["where", "samo.x"]) == 0
-    assert "it. the [second one spans] five lines," in capsys.readouterr().out
-    assert main(["where", "samo.y"]) == main(["where"]) == 2
-    for name in ("samo", "samo.?"):  # a claim without a passage does not hide the passages of other claims
-        assert main(["where", name]) == 1
-        assert capsys.readouterr().out.count("[second one spans]") == 1
 
 
 @pytest.mark.parametrize("paper", TEXTS)

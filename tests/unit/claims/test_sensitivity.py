@@ -158,18 +158,19 @@ def test_form_of_the_exchange_is_one_of_the_cases_alone() -> None:
 # -- the files -------------------------------------------------------------------------------------------------------
 
 
-def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_file_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = (Turn("efficiency.summit.adapters", 1, "differs"), Turn("plan.samo.own_best", "rivals", "differs"))
     sensitivities = [
         Sensitivity("samo.x", "matched by the model", (1.5, 2.5), turns, 24),
         Sensitivity("samo.y", "not matched by the model", (0.0, 0.0)),
     ]
+    monkeypatch.setattr(load, "FOLDER", tmp_path)
     (tmp_path / "samo").mkdir()
-    sensitivity.write_sensitivities("samo", sensitivities, tmp_path)
-    assert list(load.sensitivities(tmp_path).values()) == sensitivities
+    sensitivity.write_sensitivities("samo", sensitivities)
+    assert list(load.sensitivities().values()) == sensitivities
     (tmp_path / "samo/sensitivity.yaml").write_text("- {id: samo.x, verdict: differs}")
-    with refused(InvalidRequest, subject="samo/sensitivity", rule="Field required"):
-        load.sensitivities(tmp_path)
+    with refused(InvalidRequest, subject="sensitivity", rule="Field required"):
+        load.sensitivities()
 
 
 def test_papers_are_varied_in_processes_and_each_writes_its_file(
@@ -179,15 +180,17 @@ def test_papers_are_varied_in_processes_and_each_writes_its_file(
         return [Sensitivity(f"{paper}.x", str(os.getpid()), (1.0, 2.0), (), 3)]
 
     monkeypatch.setattr(sensitivity, "sensitivities", with_process_id)
-    for paper in load.PAPERS:
+    monkeypatch.setattr(load, "FOLDER", tmp_path)
+    papers = ("axonn", "samo")
+    for paper in papers:
         (tmp_path / paper).mkdir()
-    written = [one for _, of_paper in sensitivity.rewrite_all(load.PAPERS, tmp_path, jobs=2) for one in of_paper]
-    assert load.sensitivities(tmp_path) == {one.id: one for one in written}
-    assert [one.id for one in written] == [f"{paper}.x" for paper in load.PAPERS]
+    written = [one for _, of_paper in sensitivity.rewrite_all(papers, jobs=2) for one in of_paper]
+    assert load.sensitivities() == {one.id: one for one in written}
+    assert [one.id for one in written] == [f"{paper}.x" for paper in papers]
     assert str(os.getpid()) not in {one.verdict for one in written}
 
 
-@pytest.mark.parametrize("paper", load.PAPERS)
+@pytest.mark.parametrize("paper", load.papers())
 def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
     """Where this fails: suite claims sensitivity."""
     recorded = {name: one for name, one in load.sensitivities().items() if name.startswith(f"{paper}.")}
@@ -220,7 +223,7 @@ def test_recorded_file_is_what_the_command_makes_now(paper: str, tmp_path: Path)
     """The other two papers take minutes each."""
     (tmp_path / paper).mkdir()
     sensitivity.write_sensitivities(paper, sensitivity.sensitivities(paper), tmp_path)
-    made, held = load.sensitivities(tmp_path), load.sensitivities()
+    made, held = load.sensitivities(), load.sensitivities()
     names = tuple(made)
     assert turning(made, names) == turning(held, names)
     assert {name: made[name].values for name in names} == {name: pytest.approx(held[name].values) for name in names}

@@ -176,7 +176,7 @@ def test_formula_answers_follow_their_points() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("paper", load.PAPERS)
+@pytest.mark.parametrize("paper", load.papers())
 def test_every_formula_of_a_paper_is_answered(paper: str) -> None:
     metrics = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
     assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == paper]

@@ -12,7 +12,7 @@ from suite.claims import load
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("paper", load.PAPERS)
+@pytest.mark.parametrize("paper", load.papers())
 def test_readme_names_files_that_exist(paper: str) -> None:
     folder = ROOT / "suite/papers" / paper
     files = re.findall(r"`([\w./]+\.(?:py|yaml))`", (folder / "README.md").read_text(encoding="utf-8"))

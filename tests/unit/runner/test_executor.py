@@ -152,7 +152,7 @@ def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
 
 # -- the formulas ------------------------------------------------------------------------------------------------------
 
-PAPERS = ("axonn", "pipeoptim", "samo", "schedules", "sparse_gnn")
+PAPERS = load.papers_answering("formulas")
 
 
 @pytest.mark.parametrize("paper", drawn(PAPERS, n=2))
