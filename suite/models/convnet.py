@@ -1,39 +1,55 @@
-"""Modules of VGG, ResNet and Wide-ResNet, whose layers workload.convnet counts.
+"""Modules of the papers' image networks (SAMO V-A, PipeOptim V-A), whose sizes suite.models.image_shapes holds.
 
-The networks are torchvision's (SAMO V-A, PipeOptim V-A). A layer is one convolution of VGG or one bottleneck block of a
-ResNet, and a pipeline can cut between any two layers. Images are bytes from 0 to 255, or normalised by their data set,
-and have no gradient. Each replica keeps its own running statistics of batch norms. A layer's `draws` says whether it
-uses random numbers.
+A layer is one convolution of VGG or AlexNet, one bottleneck block of a ResNet or one module of an Inception network. A
+pipeline can cut between any two layers. Images are bytes from 0 to 255, or normalised by their data set, and have no
+gradient. Each replica keeps its own running statistics of batch norms. A layer's `draws` says whether it uses random
+numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from suite.core.errors import InvalidRequest
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
 from suite.models.draws import draws_nothing
-from suite.workload.convnet import VGG, ResNet
-from suite.workload.normalization import scaling
+from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet
 
 __all__ = ["SCORES", "layers", "loss", "scores", "ties"]
 
-# deviation of VGG's dense weights at the published number of inputs: with three dense layers, and with one
-DEVIATION, PUBLISHED, ALONE = 0.01, (25088, 4096, 4096), 512
-
-
+Make = Callable[[], nn.Module]
+Step = Callable[[int], tuple[nn.Module, int]]  # input channels to a module and its output channels
 Scaling = tuple[tuple[float, float], ...]
 HALVES: Scaling = ((127.5, 1.0),)  # numbers from -1 to 1
+EXPANSION = 4  # a bottleneck block's outputs over its planes
+EPS, SMALL_EPS = 1e-3, 1e-5  # of an Inception network's batch norms, as torchvision builds both for photographs
+POOLED = (0, 1, 4)  # convolutions of AlexNet before a max pooling of 3 x 3 with stride 2
+# deviation of dense weights at the published number of inputs: of VGG and AlexNet, and of VGG with one dense layer
+DEVIATION, VGG_INPUTS, ALEXNET_INPUTS, ALONE = 0.01, (25088, 4096, 4096), (9216, 4096, 4096), 512
+# GoogLeNet's modules (Szegedy et al., Table 1): 1 x 1; reduced, 3 x 3; reduced, 5 x 5; behind the pooling
+GROUPS = (
+    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
+    (
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
+    ),
+    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
+)
+SEVENTHS = (128, 160, 160, 192)  # channels inside Inception-V3's modules of 7 x 1 and 1 x 7
 
 
 def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> torch.Tensor:
-    """Images (b, c, s, s) in the dtype of `like`. Bytes are scaled (workload.pixels), other numbers are not."""
+    """Images (b, c, s, s) in the dtype of `like`. Bytes are scaled (ImageNetwork.scaling), other numbers are not."""
     converted = x.to(like.dtype)
     if x.is_floating_point():
         return converted
@@ -42,27 +58,47 @@ def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> tor
     return converted
 
 
-class ConvolutionLayer(nn.Module):
-    """VGG's 3 x 3 convolution, an optional batch norm, and ReLU: (b, c, s, s) to (b, k, s, s).
+# -- layers ------------------------------------------------------------------------------------------------------------
 
-    The last layer of a group pools to half the side. pixels: scale of the images, for the first layer
-    """
+
+class Convolved(nn.Module):
+    """A convolution, an optional batch norm, and ReLU: (b, c, s, s) to (b, k, t, t)."""
+
+    def __init__(self, conv: nn.Conv2d, eps: float | None) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, None if eps is None else nn.BatchNorm2d(conv.out_channels, eps=eps)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        if conv.bias is not None:
+            nn.init.zeros_(conv.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        return F.relu_(x if self.norm is None else self.norm(x))
+
+
+class Parallel(nn.Module):
+    """Chains that read one input, with concatenated outputs: (b, c, s, s) to (b, k, t, t)."""
+
+    def __init__(self, chains: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.chains = nn.ModuleList(chains)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([chain(x) for chain in self.chains], dim=1)
+
+
+class Chained(nn.Module):
+    """Steps in order, (b, c, s, s) to (b, k, t, t). The first layer of a network reads images."""
 
     draws = False
 
-    def __init__(
-        self, inputs: int, outputs: int, *, pooled: bool, norm: bool = False, pixels: Scaling = HALVES
-    ) -> None:
+    def __init__(self, steps: Sequence[Step], inputs: int, *, pixels: Scaling = HALVES) -> None:
         super().__init__()
-        self.conv, self.pooled, self.pixels = nn.Conv2d(inputs, outputs, 3, padding=1), pooled, pixels
-        self.norm = nn.BatchNorm2d(outputs) if norm else None
-        nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
-        nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
+        self.steps, self.pixels = _chain(steps, inputs)[0], pixels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.conv(scaled(x, self.conv.weight, self.pixels))
-        x = F.relu_(x if self.norm is None else self.norm(x))
-        return F.max_pool2d(x, 2) if self.pooled else x
+        output: torch.Tensor = self.steps(scaled(x, next(self.steps.parameters()), self.pixels))
+        return output
 
 
 class Dense(nn.Module):
@@ -91,27 +127,6 @@ class Dense(nn.Module):
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
 
-def _conv(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Conv2d:
-    conv = nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)
-    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-    return conv
-
-
-class Stem(nn.Module):
-    """A 7 x 7 convolution with batch norm and ReLU, and a pooling: (b, c, s, s) to (b, k, s / 4, s / 4)."""
-
-    draws = False
-
-    def __init__(self, shape: ResNet) -> None:
-        super().__init__()
-        self.conv, self.norm = _conv(shape.colours, shape.stem, 7, stride=2), nn.BatchNorm2d(shape.stem)
-        self.pixels = scaling(shape)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu_(self.norm(self.conv(scaled(x, self.conv.weight, self.pixels))))
-        return F.max_pool2d(x, 3, stride=2, padding=1)
-
-
 class Bottleneck(nn.Module):
     """A residual block of 1 x 1, 3 x 3 and 1 x 1 convolutions: (b, c, s, s) to (b, k, s / stride, s / stride).
 
@@ -122,12 +137,12 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, inner: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv_1, self.norm_1 = _conv(inputs, inner, 1), nn.BatchNorm2d(inner)
-        self.conv_2, self.norm_2 = _conv(inner, inner, 3, stride), nn.BatchNorm2d(inner)
-        self.conv_3, self.norm_3 = _conv(inner, outputs, 1), nn.BatchNorm2d(outputs)
+        self.conv_1, self.norm_1 = _plain(inputs, inner, 1), nn.BatchNorm2d(inner)
+        self.conv_2, self.norm_2 = _plain(inner, inner, 3, stride), nn.BatchNorm2d(inner)
+        self.conv_3, self.norm_3 = _plain(inner, outputs, 1), nn.BatchNorm2d(outputs)
         self.around: nn.Module | None = None
         if inputs != outputs or stride != 1:
-            self.around = nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+            self.around = nn.Sequential(_plain(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.relu_(self.norm_1(self.conv_1(x)))
@@ -150,41 +165,205 @@ class ImageClassifier(nn.Module):
         return scores
 
 
-def _vgg(shape: VGG, dropout: float) -> list[Callable[[], nn.Module]]:
-    kinds: list[Callable[[], nn.Module]] = []
-    inputs = shape.colours
+def _plain(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Conv2d:
+    conv = nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv
+
+
+# -- steps of a chain --------------------------------------------------------------------------------------------------
+
+
+def _chain(steps: Sequence[Step], inputs: int) -> tuple[nn.Sequential, int]:
+    modules = []
+    for step in steps:
+        module, inputs = step(inputs)
+        modules.append(module)
+    return nn.Sequential(*modules), inputs
+
+
+def conv(
+    outputs: int,
+    sides: int | tuple[int, int],
+    stride: int = 1,
+    *,
+    pads: bool | int = True,
+    bias: bool = False,
+    eps: float | None = SMALL_EPS,
+) -> Step:
+    """A convolution with ReLU. `pads` is a number of pixels, or whether half the kernel; `eps` is of its batch norm."""
+    rows, columns = sides if isinstance(sides, tuple) else (sides, sides)
+    padding = ((rows // 2, columns // 2) if pads else 0) if isinstance(pads, bool) else pads
+
+    def make(inputs: int) -> tuple[nn.Module, int]:
+        return Convolved(nn.Conv2d(inputs, outputs, (rows, columns), stride, padding, bias=bias), eps), outputs
+
+    return make
+
+
+def pool(side: int, stride: int, *, kind: type[nn.Module] = nn.MaxPool2d, padding: int = 0, up: bool = False) -> Step:
+    """Maximum or mean of each window. With `up`, the output includes a window that ends outside the image."""
+    return lambda inputs: (kind(side, stride, padding, ceil_mode=up), inputs)
+
+
+def branches(*chains: Sequence[Step]) -> Step:
+    """Chains that read one input. Their outputs are concatenated in this order."""
+
+    def make(inputs: int) -> tuple[nn.Module, int]:
+        built = [_chain(chain, inputs) for chain in chains]
+        return Parallel([module for module, _ in built]), sum(outputs for _, outputs in built)
+
+    return make
+
+
+MEAN = pool(3, 1, kind=nn.AvgPool2d, padding=1)
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def _vgg(shape: VGG) -> Iterator[Sequence[Step]]:
     for channels, count in zip(shape.channels, shape.convolutions, strict=True):
         for number in range(count):
-            conv = partial(ConvolutionLayer, inputs, channels, pooled=number == count - 1, norm=shape.norm)
-            kinds.append(conv if kinds else partial(conv, pixels=scaling(shape)))
-            inputs = channels
-    for number, (entering, leaving) in enumerate(pairwise(shape.widths)):
-        published = PUBLISHED[min(number, 2)] if shape.dense > 1 else ALONE
-        last = number == shape.dense - 1
-        kinds.append(partial(Dense, entering, leaving, published=published, last=last, dropout=dropout))
-    return kinds
+            step = conv(channels, 3, bias=True, eps=SMALL_EPS if shape.norm else None)
+            yield [step, *[pool(2, 2)] * (number == count - 1)]
 
 
-def _resnet(shape: ResNet) -> list[Callable[[], nn.Module]]:
-    blocks = [partial(Bottleneck, *sizes) for _, *sizes in shape.bottlenecks()]
-    return [partial(Stem, shape), *blocks, partial(ImageClassifier, shape.outputs, shape.classes)]
+def _alexnet(shape: AlexNet) -> Iterator[Sequence[Step]]:
+    for number, (channels, side) in enumerate(zip(shape.channels, shape.sides, strict=True)):
+        first: dict[str, int] = {} if number else {"stride": shape.stride, "pads": shape.padding}
+        yield [conv(channels, side, **first, bias=True, eps=None), *[pool(3, 2)] * (number in POOLED)]
 
 
-def converted(kind: Callable[[], nn.Module], dtype: str) -> nn.Module:
-    """A module drawn in single precision and converted, so that every precision has the same initial weights."""
-    return kind().to(getattr(torch, dtype))
+def _googlenet(shape: GoogLeNet) -> Iterator[Sequence[Step]]:
+    small = shape.form == "small"
+    behind = pool(3, 2, padding=1) if small else pool(3, 2, up=True)
+
+    def one(channels: int, side: int, stride: int = 1) -> Step:
+        return conv(_narrowed(shape, channels), side, stride, bias=small, eps=SMALL_EPS if small else EPS)
+
+    yield [one(192, 3)] if small else [one(64, 7, 2), behind, one(64, 1), one(192, 3), behind]
+    for group, modules in enumerate(GROUPS):
+        for number, (straight, reduced_3, wide_3, reduced_5, wide_5, pooled) in enumerate(modules):
+            module = branches(
+                [one(straight, 1)],
+                [one(reduced_3, 1), one(wide_3, 3)],
+                [one(reduced_5, 1), *[one(wide_5, 3)] * (2 if small else 1)],
+                [pool(3, 1, padding=1), one(pooled, 1)],
+            )
+            ends = number == len(modules) - 1 and group < len(GROUPS) - 1
+            # torchvision's last pooling is of 2 x 2
+            yield [module, *[behind if small or group == 0 else pool(2, 2, up=True)] * ends]
 
 
-def layers(shape: VGG | ResNet, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+def _inception_v3(shape: InceptionV3) -> Iterator[Sequence[Step]]:
+    def one(channels: int, sides: int | tuple[int, int], stride: int = 1, *, pads: bool = True) -> Step:
+        return conv(_narrowed(shape, channels), sides, stride, pads=pads, eps=EPS)
+
+    if shape.form == "small":
+        yield [one(192, 3)]
+    else:
+        yield [one(32, 3, 2, pads=False), one(32, 3, pads=False)]
+        yield [one(64, 3), pool(3, 2)]
+        yield [one(80, 1), one(192, 3, pads=False), pool(3, 2)]
+    for pooled in (32, 64, 64):
+        deep = [one(64, 1), one(96, 3), one(96, 3)]
+        yield [branches([one(64, 1)], [one(48, 1), one(64, 5)], deep, [MEAN, one(pooled, 1)])]
+    halving = one(384, 3, 2, pads=False)
+    yield [branches([halving], [one(64, 1), one(96, 3), one(96, 3, 2, pads=False)], [pool(3, 2)])]
+    for inner in SEVENTHS:
+        down, across = one(inner, (7, 1)), one(inner, (1, 7))
+        short = [one(inner, 1), across, one(192, (7, 1))]
+        long = [one(inner, 1), down, across, down, one(192, (1, 7))]
+        yield [branches([one(192, 1)], short, long, [MEAN, one(192, 1)])]
+    short = [one(192, 1), one(320, 3, 2, pads=False)]
+    long = [one(192, 1), one(192, (1, 7)), one(192, (7, 1)), one(192, 3, 2, pads=False)]
+    yield [branches(short, long, [pool(3, 2)])]
+    both = branches([one(384, (1, 3))], [one(384, (3, 1))])
+    for _ in range(2):
+        spread = [one(448, 1), one(384, 3), both]
+        yield [branches([one(320, 1)], [one(384, 1), both], spread, [MEAN, one(192, 1)])]
+
+
+def _narrowed(shape: Inception, published: int) -> int:
+    """Published number of channels divided by `narrow`, rounded up."""
+    return -(-published // shape.narrow)
+
+
+CHAINS: dict[type[ImageNetwork], Callable[..., Iterator[Sequence[Step]]]] = {
+    VGG: _vgg,
+    AlexNet: _alexnet,
+    GoogLeNet: _googlenet,
+    InceptionV3: _inception_v3,
+}
+
+
+@cache
+def _features(shape: ImageNetwork) -> tuple[list[Make], int, int]:
+    """Makers of the layers before the first dense one, and channels and points of the output of the last of them.
+
+    Raises InvalidRequest for images of which a layer leaves no pixel.
+    """
+    if isinstance(shape, ResNet):
+        chains: list[Sequence[Step]] = [[conv(shape.stem, 7, 2), pool(3, 2, padding=1)]]
+    else:
+        chains = list(CHAINS[type(shape)](shape))
+    makers: list[Make] = []
+    value = torch.empty(1, shape.colours, shape.image, shape.image, device="meta")
+    for steps in chains:
+        makers.append(partial(Chained, steps, value.shape[1], pixels=shape.scaling))
+        value = _after(makers[-1], value, shape)
+    if isinstance(shape, ResNet):
+        for group, (planes, count) in enumerate(zip(shape.planes, shape.blocks, strict=True)):
+            for number in range(count):
+                sizes = shape.widen * planes, EXPANSION * planes, 2 if group and not number else 1
+                makers.append(partial(Bottleneck, value.shape[1], *sizes))
+                value = _after(makers[-1], value, shape)
+    return makers, value.shape[1], value.shape[2:].numel()
+
+
+def _after(make: Make, value: torch.Tensor, shape: ImageNetwork) -> torch.Tensor:
+    try:
+        with torch.device("meta"), torch.no_grad():
+            output: torch.Tensor = make().train(False)(value)
+    except RuntimeError as error:
+        rule = f"every layer leaves at least one pixel ({error})"
+        legal = f"model.shape.image={type(shape).image}"
+        raise InvalidRequest("model.shape.image", shape.image, rule=rule, legal=legal) from error
+    return output
+
+
+def layers(shape: ImageNetwork, *, dropout: float = 0.0, dtype: str = "float32") -> list[Make]:
     """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
 
-    dropout: share of the outputs of VGG's dense layers (0.5 as published); a ResNet has none
+    dropout: share of the outputs of VGG's dense layers, or of the inputs of AlexNet's first two dense layers (0.5 as
+    published), or of the only dense layer of an Inception network (0.2 and 0.5); a ResNet has none
     """
-    kinds = _vgg(shape, dropout) if isinstance(shape, VGG) else _resnet(shape)
-    return [partial(converted, kind, dtype) for kind in kinds]
+    makers, channels, points = _features(shape)
+    if isinstance(shape, VGG | AlexNet):
+        dense = shape.dense if isinstance(shape, VGG) else len(ALEXNET_INPUTS)
+        widths = channels * points, *[shape.hidden] * (dense - 1), shape.classes
+        classifiers: list[Make] = []
+        for number, (entering, leaving) in enumerate(pairwise(widths)):
+            if isinstance(shape, VGG):
+                published, rates = VGG_INPUTS[min(number, 2)] if dense > 1 else ALONE, {"dropout": dropout}
+            else:  # input of the first layer, and its output for the second
+                first = 0.0 if number else dropout
+                published, rates = ALEXNET_INPUTS[number], {"dropout": first, "before": first}
+            last = number == dense - 1
+            classifiers.append(partial(Dense, entering, leaving, published=published, last=last, **rates))
+    else:
+        rate = 0.0 if isinstance(shape, ResNet) else dropout
+        classifiers = [partial(ImageClassifier, channels, shape.classes, dropout=rate)]
+    return [partial(_converted, make, dtype) for make in (*makers, *classifiers)]
 
 
-def ties(shape: VGG | ResNet) -> list[tuple[int, str, int, str]]:
+def _converted(make: Make, dtype: str) -> nn.Module:
+    """A module drawn in single precision and converted, so that every precision has the same initial weights."""
+    return make().to(getattr(torch, dtype))
+
+
+def ties(shape: ImageNetwork) -> list[tuple[int, str, int, str]]:
     """No weights are tied."""
     return []
 

@@ -14,14 +14,15 @@ from suite.claims.answer import Cases, Papers, Question
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.memory.layout import Layout, dense, mixed_precision, offload, samo
-from suite.workload import VGG, Transformer, WideResNet, convnet
+from suite.models.image_shapes import VGG, ImageNetwork, WideResNet
+from suite.workload import Transformer
 from suite.workload.split import divide
 
 LayoutOf = Callable[[int], Layout]
 ADAM, MOMENTUM = ("moment_1", "moment_2"), ("velocity",)
 MOMENTS = {"adam": ADAM, "sgdm": MOMENTUM}
 STATES = {"theta16": "half", "grad16": "half_gradient", "theta32": "master", "grad32": "gradient"}
-CONVNETS = {"wideresnet_101": WideResNet, "vgg_19": VGG}
+CONVNETS: dict[str, type[ImageNetwork]] = {"wideresnet_101": WideResNet, "vgg_19": VGG}
 GPTS = ("gpt3_xl", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b")
 ENTRIES = 1_000_000  # network size for bytes per parameter; every published sparsity keeps a whole number of entries
 GIGABYTE = 10**9
@@ -44,7 +45,7 @@ def offloaded_states(bucket: int) -> LayoutOf:
 def parameter_count(model: str, papers: Papers) -> int:
     """Number of parameters, counted layer by layer from the shape."""
     if model in CONVNETS:
-        return convnet.parameters(CONVNETS[model]())
+        return CONVNETS[model]().parameters
     return papers.shape(model).parameters
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from suite.core.errors import InvalidRequest
+from suite.workload.transformer import check_counts
 
 # how a layer multiplies: forward; backward
 PRINTED = "printed"  # Z = (A^T H) W; S = A G, dW = H^T S, dH = S W^T (Section 2.1)
@@ -56,10 +56,7 @@ class GCN:
     width: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(f"model.shape.{name}={value}", rule="a whole number, at least 1", legal="3")
+        check_counts(self)
 
     def widths(self, features: int, classes: int) -> tuple[int, ...]:
         """Columns of H^0 to H^L."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suite.core.errors import InvalidRequest
-from suite.workload.transformer import LayerShape, Network, Transformer
+from suite.workload.transformer import LayerShape, Network, Transformer, check_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,7 @@ class LanguageModel(Network):
     tied: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "kv_heads", "ffn"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(
-                    f"model.shape.{name}={value}", rule="a whole number, at least 1", legal=f"model.shape.{name}=1"
-                )
+        check_counts(self)
         if self.heads % self.kv_heads:
             legal = max(n for n in range(1, self.heads + 1) if self.heads % n == 0 and n <= self.kv_heads)
             raise InvalidRequest(

@@ -9,11 +9,9 @@ and its tanh, and the hidden state. Fused kernels have workspaces of other sizes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from suite.core.errors import InvalidRequest
-from suite.workload.transformer import LayerShape, Network
+from suite.workload.transformer import LayerShape, Network, check_counts
 
 PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
 INTEGER = 8  # bytes of a token, or of a length
@@ -46,7 +44,7 @@ class ResidualLSTM(Network):
     classes: int = 2
 
     def __post_init__(self) -> None:
-        _whole(self)
+        check_counts(self)
 
     @property
     def parameters(self) -> int:
@@ -113,7 +111,7 @@ class GNMT(Network):
     vocabulary: int = 32_320
 
     def __post_init__(self) -> None:
-        _whole(self, encoder=2, decoder=2, vocabulary=END + 2)
+        check_counts(self, encoder=2, decoder=2, vocabulary=END + 2)
 
     @property
     def layers(self) -> int:
@@ -211,12 +209,3 @@ def _recurrent(name: str, sequence: int, inputs: int, hidden: int, *, output: in
         working=sequence * (5 * hidden + inputs) * width,
         weight_working=4 * hidden * max(inputs, hidden) * width,
     )
-
-
-def _whole(shape: Any, **least: int) -> None:
-    """Raise InvalidRequest for a field that is not a count, or below the minimum of a layer."""
-    for field in fields(shape):
-        value, at_least = getattr(shape, field.name), least.get(field.name, 1)
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            what = f"model.shape.{field.name}={value}"
-            raise InvalidRequest(what, rule=f"a whole number, at least {at_least}", legal=str(at_least))

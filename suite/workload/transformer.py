@@ -1,16 +1,17 @@
 """Shape of a GPT: parameters, flops and activation bytes per layer.
 
-Every network is a list of such layers (suite.workload.convnet has others). A GPT has an embedding, `layers` blocks and
-a head. The head shares its weight matrix with the embedding unless `tied` is False. Counts are per sequence of
+Every network is a list of such layers (suite.models.image_shapes has others). A GPT has an embedding, `layers` blocks
+and a head. The head shares its weight matrix with the embedding unless `tied` is False. Counts are per sequence of
 `sequence` tokens. Flops count matrix products only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, refuse
+from suite.core.values import format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,16 @@ class Network(Protocol):
         return 1
 
 
+def check_counts(shape: Any, **least: int) -> None:
+    """Raise InvalidRequest for a number, or one of a list, below 1 or below the `least` of its name."""
+    for each in fields(shape):
+        value, low = getattr(shape, each.name), least.get(each.name, 1)
+        if "int" in str(each.type):
+            broken = min(value if isinstance(value, tuple) else (value,), default=0) < low
+            legal = f"model.shape.{each.name}={[low] if isinstance(value, tuple) else low}"
+            refuse([(broken, f"model.shape.{each.name}={format_value(value)}", f"at least {low}", legal)])
+
+
 @dataclass(frozen=True, slots=True)
 class Transformer(Network):
     """A GPT: learned positions, pre-norm blocks of attention and a 4x GELU MLP, a final norm and a language head.
@@ -106,11 +117,7 @@ class Transformer(Network):
     attention_bias: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "sequence", "vocabulary"):
-            if getattr(self, name) < 1:
-                raise InvalidRequest(
-                    f"model.shape.{name}={getattr(self, name)}", rule="at least 1", legal=f"model.shape.{name}=1"
-                )
+        check_counts(self)
         if self.hidden % self.heads:
             legal = max(n for n in range(1, self.heads + 1) if self.hidden % n == 0)
             raise InvalidRequest(

@@ -23,6 +23,7 @@ from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.protocols import WeightPolicy
 from suite.memory import resident
+from suite.models.image_shapes import InceptionV3, ResNet
 from suite.papers.model_states import ADAM
 from suite.papers.pipeoptim import systems
 from suite.papers.samo.calibrate import find_root
@@ -30,7 +31,7 @@ from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan, run
 from suite.weights import Latest
-from suite.workload import InceptionV3, Network, ResNet, flops
+from suite.workload import Network, flops
 from suite.workload.recurrent import GNMT
 
 Claims = Mapping[str, Claim]

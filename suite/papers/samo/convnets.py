@@ -17,11 +17,12 @@ from suite.claims.panel import published_range
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
 from suite.memory.layout import Layout, zero_1
+from suite.models.image_shapes import VGG, WideResNet
 from suite.papers.samo.figures import PaperPanel
 from suite.simulate.cost.plan_cost import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
-from suite.workload import VGG, Network, WideResNet, flops
+from suite.workload import Network, flops
 
 BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
 NETWORKS: Mapping[str, Network] = {"wideresnet_101": WideResNet(), "vgg_19": VGG()}

@@ -23,7 +23,6 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import Simulation, simulate
-from suite.workload import convnet
 
 HALF = "float16"
 FORWARD, BACKWARD = 1.0, 2.0  # units of time in Figure 3
@@ -204,11 +203,11 @@ def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 def wide_resnet(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[convnet.parameters(CONVNETS["wideresnet_101"]())]], "counted layer by layer"
+    return [[CONVNETS["wideresnet_101"]().parameters]], "counted layer by layer"
 
 
 def vgg(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[convnet.parameters(CONVNETS["vgg_19"]())]], "counted layer by layer"
+    return [[CONVNETS["vgg_19"]().parameters]], "counted layer by layer"
 
 
 def gpt(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -285,6 +284,6 @@ def allreduce(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Smallest and largest ratio of a GPT's parameters to a convolutional network's."""
-    small = [convnet.parameters(layers()) for layers in CONVNETS.values()]
+    small = [network().parameters for network in CONVNETS.values()]
     ratios = [Fraction(lab.shapes[model].parameters, count) for model in GPTS for count in small]
     return [[min(ratios), max(ratios)]], f"{len(ratios)} ratios of parameters counted from the shapes"

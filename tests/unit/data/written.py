@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Mapping
 from pathlib import Path
 
-from suite.workload import VGG
+from suite.models.image_shapes import VGG
 from suite.workload.recurrent import ResidualLSTM
 
 

@@ -1,7 +1,8 @@
-"""Networks of images against references after their papers, and their scores."""
+"""Networks of images: counts of their layers, references after their papers, and their scores."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,30 +10,140 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models import accuracy, chain, convnet
-from suite.models.chain import Chained
-from suite.models.convnet import layers
-from suite.workload import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
-from suite.workload.conv_spec import Branches, Convolution, Pooling, after
+from suite.core.errors import InvalidRequest
+from suite.models import accuracy, convnet
+from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
+from suite.workload.flops import forward, training
+from suite.workload.split import blocks, divide
 from tests.support.networks import run
+from tests.support.refusals import refused
 
-NARROW_VGG = VGG((4, 8), (1, 2), hidden=12, image=16, colours=1, classes=10)
-NARROW_NORMED = VGG((4, 8), (1, 2), dense=1, norm=True, image=16, colours=1, classes=10)
-NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, colours=1, classes=10)
+SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
+NARROW_VGG = VGG((4, 8), (1, 2), hidden=12, image=16, **SMALL)
+NARROW_NORMED = VGG((4, 8), (1, 2), dense=1, norm=True, image=16, **SMALL)
+NARROW_RESNET = WideResNet((4, 8), (1, 2), widen=2, stem=8, image=32, **SMALL)
+ALEXNET = AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, padding=2, hidden=12, image=16, **SMALL)
+GOOGLENET = GoogLeNet("small", narrow=16, image=8, **SMALL)
+INCEPTION = InceptionV3("small", narrow=32, image=12, **SMALL)
+VGG_16 = (2, 2, 3, 3, 3)
+MODULES = ("stem", "5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c", "last")
+layers: Callable[..., Any] = convnet.layers
+
+# -- counts ------------------------------------------------------------------------------------------------------------
 
 
-def reference(shape: WideResNet, modules: list[nn.Module], x: torch.Tensor) -> torch.Tensor:
+@pytest.mark.parametrize(
+    ("shape", "published", "layers", "multiply_adds"),
+    [  # torchvision's tables; GoogLeNet's and Inception's without the auxiliary classifiers
+        (VGG(), 143_667_240, 16 + 3, 19.63e9),
+        (VGG(convolutions=VGG_16), 138_357_544, 13 + 3, 15.47e9),
+        (VGG(convolutions=VGG_16, dense=1, norm=True, image=32, classes=100), 14_774_436, 13 + 1, None),
+        (WideResNet(), 126_886_696, 1 + 33 + 1, 22.75e9),
+        (ResNet(), 44_549_160, 1 + 33 + 1, 7.80e9),
+        (AlexNet(), 61_100_840, 8, 0.714e9),
+        (GoogLeNet(), 6_624_904, 11, 1.498e9),
+        (GoogLeNet("small", image=32, classes=100), 6_258_500, 11, None),
+        (InceptionV3(), 23_834_568, 15, 5.713e9),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_published_weights_and_flops(shape: Any, published: int, layers: int, multiply_adds: float | None) -> None:
+    assert shape.parameters == published
+    assert len(shape.shapes()) == shape.layers == layers
+    assert multiply_adds is None or forward(shape) == pytest.approx(2 * multiply_adds, rel=1e-3)
+    assert convnet.ties(shape) == []
+
+
+def test_bytes_by_hand() -> None:
+    """Two groups on 8 x 8, float32: 3 x 64 numbers enter, 2 x 64 are made, pooled to 2 x 16 with 8 bytes a place."""
+    tiny: Any = {"convolutions": (1, 1), "channels": (2, 4), "hidden": 5, "image": 8, "classes": 3}
+    first, second, *dense = VGG(**tiny).shapes()
+    assert (first.saved, first.output) == (4 * (192 + 128) + 8 * 32, 4 * 32)
+    # the gradient that enters, and that before and after ReLU, when the indices of the pooling are freed; an image has
+    # no gradient
+    assert (first.working, first.weight_working) == (4 * (32 + 2 * 128) - 8 * 32, 4 * 54)
+    assert (first.deferred, first.owed, second.deferred) == (0, 0, second.flops)
+    assert (second.saved, second.output, second.owed) == (4 * (32 + 64) + 8 * 16, 4 * 16, 4 * (32 + 64))
+    assert [layer.flops for layer in dense] == [2 * 16 * 5, 2 * 5 * 5, 2 * 5 * 3]
+    assert [layer.saved for layer in dense] == [4 * 16, 4 * 5, 4 * 5 + 4 * 3]
+    assert dense[0].prunable == (16 * 5,)
+    normed, _, *dense = VGG(**tiny, norm=True, dense=2).shapes()
+    assert (normed.saved, normed.parameters) == (first.saved + 4 * 128, first.parameters + 4)
+    assert VGG(**tiny).shapes(width=2)[-1].saved == 2 * 5 + 4 * 3, "the loss is in single precision at least"
+    assert [training(VGG(**tiny), 6, recompute=again) / forward(VGG(**tiny)) for again in (False, True)] == [18, 24]
+
+
+def test_bottleneck_bytes_by_hand() -> None:
+    """The second group's first block on 8 x 8: 8 channels to 4 inner ones, there halved, and 8; a way round to 8."""
+    shape = WideResNet(planes=(2, 2), blocks=(1, 1), widen=2, stem=8, image=32, classes=3)
+    stem, straight, halving, last = shape.shapes()
+    assert stem.saved == 4 * (3 * 32**2 + 2 * 8 * 16**2) + 8 * (8 * 8**2)
+    assert straight.saved == 4 * (8 + 4 * 4 + 8) * 64, "no convolution around where nothing changes"
+    assert halving.saved == halving.owed == 4 * (8 * 64 + 2 * 4 * (64 + 16) + 2 * 8 * 16)
+    assert halving.flops == 2 * (8 * 4 * 64 + (4 * 4 * 9 + 4 * 8 + 8 * 8) * 16)
+    assert halving.weight_working == 4 * 4 * 4 * 9
+    assert (halving.output, last.saved) == (4 * 8 * 16, 4 * (8 * 16 + 8) + 4 * 3)
+
+
+def test_every_layer_of_a_network_of_images_is_a_block() -> None:
+    split = divide(VGG(), 3, "even")
+    assert [len(part) for part in split] == [7, 6, 6]
+    assert blocks(VGG(), split) == (7, 6, 6)
+    shapes, split = AlexNet().shapes(), divide(AlexNet(), 4, "cost")
+    weights = [sum(shapes[layer].parameters for layer in part) for part in split]
+    assert weights[-1] > 0.9 * sum(weights), "a pipeline of equal time has stages of unequal weight"
+
+
+def test_a_batch_norm_needs_two_numbers() -> None:
+    assert [WideResNet(image=side).least_microbatch for side in (32, 33)] == [2, 1]
+    assert [GoogLeNet("small", image=side).least_microbatch for side in (4, 8)] == [2, 1]
+
+
+def test_lists_make_the_same_key_as_tuples() -> None:
+    assert {AlexNet(channels=[64, 192, 384, 256, 256], mean=[0.5]), AlexNet()} == {AlexNet()}
+    assert len({GoogLeNet(), GoogLeNet("small"), GoogLeNet(narrow=2), InceptionV3(image=224)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "more", "legal"),
+    [
+        (VGG, "channels", (0,), {}, "model.shape.channels=[1]"),
+        (VGG, "dense", 0, {}, "model.shape.dense=1"),
+        (WideResNet, "planes", [4], {}, ""),
+        (AlexNet, "channels", [8, 8], {}, "model.shape.sides=[1, 1]"),
+        (AlexNet, "sides", [11, 5, 4, 3, 3], {}, ""),
+        (GoogLeNet, "form", "photograph", {}, "photographs"),
+        (VGG, "mean", [], {}, ""),
+        (VGG, "mean", [0.5, 0.5], {}, "[0.5, 0.5, 0.5]"),
+        *((VGG, "deviation", value, {}, "") for value in ([0.5, 0, 0.5], [float("inf")])),
+    ],
+)
+def test_impossible_networks_are_refused(kind: Any, key: str, value: Any, more: dict[str, int], legal: str) -> None:
+    with refused(InvalidRequest, f"model.shape.{key}", str(value), legal=legal):
+        kind(**{key: value}, **more)
+
+
+def test_images_that_are_too_small_are_refused_when_layers_are_counted() -> None:
+    for shape, legal in ((AlexNet(image=32), 224), (InceptionV3(image=32), 299), (VGG(image=16), 224)):
+        with refused(InvalidRequest, "model.shape.image", shape.image, legal=f"model.shape.image={legal}"):
+            shape.shapes()
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+def reference(shape: WideResNet, modules: list[Any], x: torch.Tensor) -> Any:
     """Reference Wide-ResNet after its paper, without in-place operations."""
     stem, *blocks, last = modules
-    x = torch.relu(stem.norm(stem.conv(x / 127.5 - 1)))  # type: ignore[operator]
+    x = torch.relu(stem.steps[0].norm(stem.steps[0].conv(x / 127.5 - 1)))
     x = nn.functional.max_pool2d(x, 3, 2, 1)
     for block in blocks:
-        y = torch.relu(block.norm_1(block.conv_1(x)))  # type: ignore[operator]
-        y = torch.relu(block.norm_2(block.conv_2(y)))  # type: ignore[operator]
-        y = block.norm_3(block.conv_3(y))  # type: ignore[operator]
-        x = torch.relu(y + (x if block.around is None else block.around(x)))  # type: ignore[operator]
+        y = torch.relu(block.norm_1(block.conv_1(x)))
+        y = torch.relu(block.norm_2(block.conv_2(y)))
+        y = block.norm_3(block.conv_3(y))
+        x = torch.relu(y + (x if block.around is None else block.around(x)))
     pooled = nn.functional.adaptive_avg_pool2d(x, 1)
-    return last.linear(pooled.flatten(1))  # type: ignore[no-any-return, operator]
+    return last.linear(pooled.flatten(1))
 
 
 def test_a_residual_network_computes_what_its_paper_says() -> None:
@@ -48,11 +159,11 @@ def test_vgg_computes_what_its_paper_says() -> None:
     torch.manual_seed(0)
     first, second, third, *dense = [make().double() for make in layers(NARROW_VGG)]
     x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
-    want = nn.functional.max_pool2d(torch.relu(first.conv(x.double() / 127.5 - 1)), 2)  # type: ignore[operator]
-    want = torch.relu(third.conv(torch.relu(second.conv(want))))  # type: ignore[operator]
+    want = nn.functional.max_pool2d(torch.relu(first.steps[0].conv(x.double() / 127.5 - 1)), 2)
+    want = torch.relu(third.steps[0].conv(torch.relu(second.steps[0].conv(want))))
     want = nn.functional.max_pool2d(want, 2).flatten(1)
-    want = torch.relu(dense[1].linear(torch.relu(dense[0].linear(want))))  # type: ignore[operator]
-    want = dense[2].linear(want)  # type: ignore[operator]
+    want = torch.relu(dense[1].linear(torch.relu(dense[0].linear(want))))
+    want = dense[2].linear(want)
     torch.testing.assert_close(run((first, second, third, *dense), x), want)
 
 
@@ -62,7 +173,7 @@ def test_a_vgg_with_norms_has_them_before_its_relus() -> None:
     x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
     want = x.double() / 127.5 - 1
     for module, pooled in zip(modules[:-1], (True, False, True), strict=True):
-        y = module.conv(want)
+        y = module.steps[0].conv(want)
         want = torch.relu((y - y.mean((0, 2, 3), keepdim=True)) / (y.var((0, 2, 3), False, keepdim=True) + 1e-5).sqrt())
         want = nn.functional.max_pool2d(want, 2) if pooled else want
     want = modules[-1].linear(want.flatten(1))
@@ -74,37 +185,14 @@ def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
     assert not any(make().draws for make in layers(NARROW_VGG))
     dense = layers(NARROW_VGG, dropout=0.5)[3]().train()
     torch.manual_seed(0)
-    outputs = dense(torch.rand(64, NARROW_VGG.features))
-    positive = dense.eval()(torch.rand(64, NARROW_VGG.features))
+    outputs = dense(torch.rand(64, 8 * 4 * 4))
+    positive = dense.eval()(torch.rand(64, 8 * 4 * 4))
     assert (outputs == 0).float().mean() > (positive == 0).float().mean() + 0.1
 
 
 def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
     deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
     assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
-
-
-SMALL: dict[str, Any] = {"colours": 1, "classes": 10}
-ALEXNET = AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, padding=2, hidden=12, image=16, **SMALL)
-GOOGLENET = GoogLeNet("small", narrow=16, image=8, **SMALL)
-INCEPTION = InceptionV3("small", narrow=32, image=12, **SMALL)
-
-
-STEPS: tuple[Any, ...] = (
-    *(Pooling("max", 3, 2), Pooling("max", 3, 2, up=True), Pooling("max", 2, 2, up=True)),
-    *(Pooling("max", 3, 2, padding=1), Pooling("max", 3, 2, padding=1, up=True), Pooling("max", 2, 3, up=True)),
-    *(Pooling("mean", 3, 1, padding=1), Convolution(2, (7, 7), 4, (2, 2)), Convolution(2, (3, 3), 2)),
-    Branches(((Convolution(2, (1, 3), 1, (0, 1)),), (Pooling("max", 3, 1, padding=1), Convolution(3)))),
-)
-
-
-def test_every_side_is_torchs_own() -> None:
-    for step in STEPS:
-        for side in range(7, 21):
-            with torch.device("meta"):
-                output = Chained((Convolution(2), step), (2, side))(torch.empty(1, 2, side, side))
-            channels, image = after((step,), (2, side))
-            assert (*output.shape[1:],) == (channels, image, image), (step, side)
 
 
 def conv(layer: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
@@ -116,7 +204,7 @@ def conv(layer: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
 
 def test_googlenets_module_computes_what_its_paper_says() -> None:
     torch.manual_seed(0)
-    _, module, *_ = [make().double() for make in chain.layers(GOOGLENET)]
+    _, module, *_ = [make().double() for make in layers(GOOGLENET)]
     x = torch.randn(3, 12, 8, 8, dtype=torch.float64)
     one, three, five, pooled = module.steps[0].chains
     straight = conv(one[0], x)
@@ -128,10 +216,10 @@ def test_googlenets_module_computes_what_its_paper_says() -> None:
 
 def test_inceptions_modules_compute_what_their_paper_says() -> None:
     torch.manual_seed(0)
-    modules = [make().double() for make in chain.layers(INCEPTION)]
-    names = {layer.name: module for layer, module in zip(INCEPTION.shapes(), modules, strict=True)}
+    modules = [make().double() for make in layers(INCEPTION)]
+    names = dict(zip(MODULES, modules, strict=True))
     steps: Any
-    (steps,) = names["inception 6b"].steps
+    (steps,) = names["6b"].steps
     x = torch.randn(3, 24, 5, 5, dtype=torch.float64)
     one, short, long, mean = steps.chains
     across, down = {"padding": (0, 3)}, {"padding": (3, 0)}
@@ -139,9 +227,9 @@ def test_inceptions_modules_compute_what_their_paper_says() -> None:
     z = conv(long[2], conv(long[1], conv(long[0], x), **down), **across)
     z = conv(long[4], conv(long[3], z, **down), **across)
     want = torch.cat([conv(one[0], x), y, z, conv(mean[1], F.avg_pool2d(x, 3, 1, 1))], dim=1)
-    torch.testing.assert_close(names["inception 6b"](x), want)
+    torch.testing.assert_close(names["6b"](x), want)
 
-    (steps,) = names["inception 7b"].steps
+    (steps,) = names["7b"].steps
     x = torch.randn(3, 40, 5, 5, dtype=torch.float64)
     one, short, long, mean = steps.chains
     y, z = conv(short[0], x), conv(long[1], conv(long[0], x), padding=1)
@@ -151,19 +239,19 @@ def test_inceptions_modules_compute_what_their_paper_says() -> None:
         for number, padding in enumerate(((0, 1), (1, 0)))
     ]
     want = torch.cat([conv(one[0], x), *ends, conv(mean[1], F.avg_pool2d(x, 3, 1, 1))], dim=1)
-    torch.testing.assert_close(names["inception 7b"](x), want)
+    torch.testing.assert_close(names["7b"](x), want)
 
-    (steps,) = names["inception 7a"].steps
+    (steps,) = names["7a"].steps
     x = torch.randn(3, 24, 5, 5, dtype=torch.float64)
     short, long, _ = steps.chains
     y = conv(short[1], conv(short[0], x), stride=2)
     z = conv(long[3], conv(long[2], conv(long[1], conv(long[0], x), **across), **down), stride=2)
-    torch.testing.assert_close(names["inception 7a"](x), torch.cat([y, z, F.max_pool2d(x, 3, 2)], dim=1))
+    torch.testing.assert_close(names["7a"](x), torch.cat([y, z, F.max_pool2d(x, 3, 2)], dim=1))
 
 
 def test_alexnet_computes_what_its_paper_says() -> None:
     torch.manual_seed(0)
-    modules: Any = [make().double() for make in chain.layers(ALEXNET)]
+    modules: Any = [make().double() for make in layers(ALEXNET)]
     x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
     y = x.double() / 127.5 - 1
     for number, side in enumerate((5, 3, 3, 3, 3)):
@@ -179,27 +267,28 @@ def test_alexnet_computes_what_its_paper_says() -> None:
 
 def test_dropout_precedes_the_first_dense_layers() -> None:
     """AlexNet applies dropout before its first two dense layers; the other networks before their only one."""
-    assert [make().draws for make in chain.layers(ALEXNET, dropout=0.5)] == [False] * 5 + [True, False, False]
-    assert [make().draws for make in chain.layers(GOOGLENET, dropout=0.2)] == [False] * 10 + [True]
-    assert not any(make().draws for shape in (ALEXNET, GOOGLENET) for make in chain.layers(shape))
-    first: Any = chain.layers(ALEXNET, dropout=0.5)[5]().train()
+    assert [make().draws for make in layers(ALEXNET, dropout=0.5)] == [False] * 5 + [True, False, False]
+    assert [make().draws for make in layers(GOOGLENET, dropout=0.2)] == [False] * 10 + [True]
+    assert not any(make().draws for shape in (ALEXNET, GOOGLENET) for make in layers(shape))
+    first: Any = layers(ALEXNET, dropout=0.5)[5]().train()
+    dense_inputs = first.linear.in_features
     nn.init.eye_(first.linear.weight)
     torch.manual_seed(0)
-    surviving = first(torch.ones(200, ALEXNET.features))[:, :4]
+    surviving = first(torch.ones(200, dense_inputs))[:, :4]
     assert set(surviving.unique().tolist()) == {0.0, 4.0}, "dropped twice, and what is left is doubled twice"
     assert (surviving == 0).float().mean() == pytest.approx(0.75, abs=0.06)
-    assert (first.eval()(torch.ones(1, ALEXNET.features))[:, :4] == 1).all()
-    last: Any = chain.layers(GOOGLENET, dropout=0.2)[-1]()
+    assert (first.eval()(torch.ones(1, dense_inputs))[:, :4] == 1).all()
+    last: Any = layers(GOOGLENET, dropout=0.2)[-1]()
     nn.init.eye_(last.linear.weight)
     nn.init.zeros_(last.linear.bias)
-    surviving = last.train()(torch.ones(400, GOOGLENET.last[0], 2, 2))
+    surviving = last.train()(torch.ones(400, last.linear.in_features, 2, 2))
     assert (surviving == 0).float().mean() == pytest.approx(0.2, abs=0.03)
 
 
 def test_batch_norms_are_published_ones() -> None:
     for shape, eps in ((GoogLeNet(narrow=32), 1e-3), (GOOGLENET, 1e-5), (INCEPTION, 1e-3)):
         with torch.device("meta"):
-            norms = [m for make in chain.layers(shape) for m in make().modules() if isinstance(m, nn.BatchNorm2d)]
+            norms = [m for make in layers(shape) for m in make().modules() if isinstance(m, nn.BatchNorm2d)]
         assert norms
         assert {norm.eps for norm in norms} == {eps}
 
@@ -208,15 +297,12 @@ PUBLISHED: dict[str, Any] = {"colours": 3, "mean": [0.485, 0.456, 0.406], "devia
 
 
 @pytest.mark.parametrize(
-    ("network", "shape"),
-    [
-        (chain, AlexNet((4, 6, 8, 6, 4), (5, 3, 3, 3, 3), stride=1, image=16, **PUBLISHED)),
-        (convnet, VGG((4, 4), (1, 1), image=16, **PUBLISHED)),
-        (convnet, ResNet((4,), (1,), image=16, **PUBLISHED)),
-    ],
+    "shape", [VGG((4, 4), (1, 1), image=16, **PUBLISHED), ResNet((4,), (1,), image=16, **PUBLISHED)]
 )
-def test_first_layer_alone_normalises_the_bytes_of_images(network: Any, shape: Any) -> None:
-    first, second, *_ = [make().double() for make in network.layers(shape, dtype="float64")]
+def test_first_layer_alone_normalises_the_bytes_of_images(shape: Any) -> None:
+    assert VGG().scaling == ((127.5, 1.0),)
+    assert VGG(mean=[0.5, 0.25, 0.0]).scaling == ((127.5, 1.0), (127.5, 0.5), (127.5, 0.0))
+    first, second, *_ = [make().double() for make in layers(shape, dtype="float64")]
     pictures = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     before = pictures.clone()
     mean, deviation = (
@@ -235,9 +321,8 @@ def test_top_1_and_top_5_by_hand() -> None:
     assert (ranks.tolist(), ranks.dtype) == ([25.0, 75.0], torch.float32)
     few = torch.tensor([[0.0, 1, 2], [2, 1, 0]])
     assert accuracy.top(few, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
-    for network in (convnet, chain):
-        assert network.SCORES == ("top_1", "top_5")
-        assert network.scores(logits, torch.tensor([0, 1, 4, 5])).tolist() == [25.0, 75.0]
+    assert convnet.SCORES == ("top_1", "top_5")
+    assert convnet.scores(logits, torch.tensor([0, 1, 4, 5])).tolist() == [25.0, 75.0]
 
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:

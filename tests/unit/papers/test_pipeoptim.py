@@ -106,12 +106,12 @@ def test_batch_time_of_last_stage_by_hand() -> None:
 
 
 def test_largest_batch_is_last_that_fits() -> None:
-    """Kept activations fit 91 images of ResNet-101 where 86 are printed, computed again three times as many."""
+    """Kept activations fit 90 images of ResNet-101 where 86 are printed, computed again three times as many."""
     assert [pipeoptim_memory.largest(lab(), "resnet_101", "pipeoptim", graph) for graph in ("keep", "recompute")] == [
-        91,
-        313,
+        90,
+        310,
     ]
-    for batch, fits in ((91, True), (92, False)):
+    for batch, fits in ((90, True), (91, False)):
         run_plan = plan(lab(), "resnet_101", "pipeoptim", batch, "keep")
         assert (run_plan.peak <= lab().machine.memory) is fits
 

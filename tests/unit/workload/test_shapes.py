@@ -119,9 +119,7 @@ def test_an_even_split_counts_lstms() -> None:
             for name in ("layers", "hidden", "heads", "sequence", "vocabulary")
         ),
         (ResidualLSTM, "layers", 0, {}, "1"),
-        (ResidualLSTM, "classes", True, {}, ""),
         (GNMT, "encoder", 1, {}, "2"),
-        (GNMT, "decoder", 1.5, {}, ""),
         (GNMT, "vocabulary", 4, {}, "5"),
     ],
 )

@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.workload import VGG, Transformer, WideResNet, by_cost, evenly
+from suite.models.image_shapes import VGG, WideResNet
+from suite.workload import Transformer, by_cost, evenly
 from suite.workload.pipedream_split import Rates, cut_seconds, layer_seconds
 from suite.workload.split import divide
 from tests.support.refusals import refused
