@@ -68,6 +68,8 @@ Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 Duration = Annotated[float, Field(gt=0, le=YEAR)]  # seconds
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
+Amount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Size = Annotated[float, Field(ge=0)]
 
 
 class Choice(Settings):

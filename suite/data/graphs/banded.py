@@ -5,13 +5,15 @@ Every partitioner finds the blocks of such a graph, while a random order makes e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from suite.core.errors import Broken, refuse
-from suite.data.graphs.stable_rng import Draws, Ints, blocks, distinct
+from suite.config.base import Positive, Size
+from suite.core.errors import refuse
+from suite.data.graphs.stable_rng import Draws, Ints, between, blocks, distinct
 from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
 
@@ -31,29 +33,17 @@ class ProteinLike(SyntheticGraph):
             have some thousands of edges to cut, as the paper's partitions do (Section 7.1.2).
     """
 
-    smallest: float = 2.5
-    largest: float = 20.0
-    bridges: float = 2.0
+    smallest: Positive = 2.5
+    largest: Positive = 20.0
+    bridges: Size = 2.0
 
-    def _rules(self) -> Iterator[Broken]:
-        yield from super()._rules()
-        legal = 1 <= self.smallest <= self.largest and self.bridges >= 0
-        what = f"smallest={self.smallest}, largest={self.largest}, bridges={self.bridges}"
-        yield not legal, what, "1 <= smallest <= largest, 0 <= bridges"
-
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+    def _edges(self, seed: int) -> Sequence[tuple[Ints, Ints]]:
         n, stream = self.vertices, Draws(seed, "edges")
         low, high = max(2.0, self.smallest * self.degree), max(2.0, self.largest * self.degree)
         starts = blocks(Draws(seed, "shape"), n, smallest=low, largest=high, exponent=1.0)
         sources = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-
-        def far(count: int) -> tuple[Ints, Ints]:
-            u, v = stream.below(n, count), stream.below(n, count)
-            apart = sources[u] != sources[v]
-            return u[apart], v[apart]
-
         bridges = min(round(self.bridges * (len(starts) - 1)), self.pairs) if len(starts) > 2 else 0
-        ends = [distinct(self.name, far, bridges, n, stream)]
+        ends = [distinct(self.name, partial(between, sources, stream), bridges, n, stream)]
         missing, places, distance = self.pairs - bridges, np.arange(n), 0
         while missing:
             distance += 1
@@ -65,4 +55,4 @@ class ProteinLike(SyntheticGraph):
                 first = first[stream.order(len(first))[:missing]]
             ends.append((first, first + distance))
             missing -= len(first)
-        return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
+        return ends

@@ -7,13 +7,14 @@ edges than others. This structure makes a partition good in total and bad for on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri
 
-from suite.core.errors import Broken
+from suite.config.base import Count, Positive, Share, Size
+from suite.core.errors import refuse
 from suite.data.graphs.stable_rng import Draws, Floats, Ints, blocks, distinct
 from suite.data.graphs.synthetic_attributes import SyntheticGraph
 
@@ -42,39 +43,26 @@ class Communities(SyntheticGraph):
     """
 
     tail: float = 2.5
-    smallest: float = 1.5
-    largest: float = 4.0
-    span: float = 1 / 512
+    smallest: Positive = 1.5
+    largest: Positive = 4.0
+    span: Share = 1 / 512
     exponent: float = 2.0
-    far: float = 0.05
-    reach: float = 0.4
-    nearest: float = 1 / 4096
-    hub: float = 0.75
-    bundle: int = 1
-    mixing: tuple[float, ...] = ()
-    regions: tuple[int, ...] = ()
+    far: Share = 0.05
+    reach: Positive = 0.4
+    nearest: Positive = 1 / 4096
+    hub: Size = 0.75
+    bundle: Count = 1
+    mixing: tuple[Size, ...] = ()
+    regions: tuple[Count, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mixing", tuple(self.mixing))
-        object.__setattr__(self, "regions", tuple(self.regions))
-        super().__post_init__()
+        for name in ("mixing", "regions"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        uneven = len(self.mixing) != len(self.regions)
+        what = f"mixing={self.mixing}, regions={self.regions}"
+        refuse([(uneven, what, "as many"), (self.tail <= 1, f"tail={self.tail}", "above 1")])
 
-    def _rules(self) -> Iterator[Broken]:
-        yield from super()._rules()
-        legal = len(self.mixing) == len(self.regions) and min((0.0, *self.mixing)) >= 0 and min((1, *self.regions)) >= 1
-        yield not legal, f"mixing={self.mixing}, regions={self.regions}", "as many, not negative and at least 1"
-        legal = 0 <= self.far < 1 and 0 <= self.hub <= 1 and 0 < self.nearest < 0.5 and self.bundle >= 1
-        what = f"far={self.far}, hub={self.hub}, nearest={self.nearest}, bundle={self.bundle}"
-        yield not legal, what, "shares, nearest under one half, bundle at least 1"
-        legal = self.tail > 1 and self.reach > 0 and 0 < self.smallest <= self.largest and 0 <= self.span <= 1
-        numbers = (self.tail, self.reach, self.smallest, self.largest, self.span)
-        yield (
-            not legal,
-            "tail={}, reach={}, smallest={}, largest={}, span={}".format(*numbers),
-            ("tail above 1, the others above 0, smallest at most largest, span at most 1"),
-        )
-
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+    def _edges(self, seed: int) -> Sequence[tuple[Ints, Ints]]:
         n, shape, stream = self.vertices, Draws(seed, "shape"), Draws(seed, "edges")
         low = max(2.0, self.smallest * self.degree)
         high = max(low, self.largest * self.degree, self.span * n)
@@ -100,11 +88,10 @@ class Communities(SyntheticGraph):
             return u[a != b], v[a != b]
 
         leaving = round(self.far * self.pairs) if len(starts) > 2 else 0
-        parts = [
+        return [
             distinct(f"{self.name}, far edges", far, leaving, n, stream),
             distinct(f"{self.name}, edges inside communities", near, self.pairs - leaving, n, stream),
         ]
-        return self._renamed(np.concatenate([u for u, _ in parts]), np.concatenate([v for _, v in parts]), seed)
 
     def _rates(self, stream: Draws) -> Floats:
         """[n] mixing of each vertex's region, as a product over the scales."""
@@ -168,11 +155,11 @@ class AmazonLike(Communities):
     Degrees and communities are guesses.
     """
 
-    degree: float = 16.2
-    far: float = 0.055
-    bundle: int = 8
-    mixing: tuple[float, ...] = (1.0, 0.2, 0.2)
-    regions: tuple[int, ...] = (16, 64, 256)
+    degree: Size = 16.2
+    far: Share = 0.055
+    bundle: Count = 8
+    mixing: tuple[Size, ...] = (1.0, 0.2, 0.2)
+    regions: tuple[Count, ...] = (16, 64, 256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,15 +171,15 @@ class RedditLike(Communities):
     vertices. Nothing was tuned.
     """
 
-    degree: float = 493.0
+    degree: Size = 493.0
     tail: float = 2.2
-    largest: float = 8.0
-    span: float = 0.1
+    largest: Positive = 8.0
+    span: Share = 0.1
     exponent: float = 1.5
-    far: float = 0.25
-    reach: float = 0.1
-    mixing: tuple[float, ...] = (0.5, 0.5)
-    regions: tuple[int, ...] = (16, 64)
+    far: Share = 0.25
+    reach: Positive = 0.1
+    mixing: tuple[Size, ...] = (0.5, 0.5)
+    regions: tuple[Count, ...] = (16, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,13 +191,13 @@ class PapersLike(Communities):
     Nothing was tuned.
     """
 
-    degree: float = 29.1
+    degree: Size = 29.1
     tail: float = 2.3
-    smallest: float = 2.0
-    largest: float = 20.0
-    far: float = 0.3
-    reach: float = 0.3
-    hub: float = 1.0
-    bundle: int = 2
-    mixing: tuple[float, ...] = (0.5, 0.3)
-    regions: tuple[int, ...] = (16, 128)
+    smallest: Positive = 2.0
+    largest: Positive = 20.0
+    far: Share = 0.3
+    reach: Positive = 0.3
+    hub: Size = 1.0
+    bundle: Count = 2
+    mixing: tuple[Size, ...] = (0.5, 0.3)
+    regions: tuple[Count, ...] = (16, 128)

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import io, sparse
 
+from suite.config.base import Count
 from suite.core.errors import Broken, InvalidRequest, refuse
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.synthetic_attributes import CLASSES, FEATURES, TRAIN, VALIDATION, draw_attributes
+from suite.data.graphs.synthetic_attributes import RandomAttributes
 from suite.data.reading import DAMAGED, PIECE, existing, file_provenance, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
@@ -31,33 +32,18 @@ EXACT = 2**53  # from here on float64, as which a text is read, does not hold ev
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromFile:
+class FromFile(RandomAttributes):
     """Common settings of all files.
 
     Attributes:
         file: Path of the file.
         symmetrise: Whether to add the reverse of every edge. If the reverse is there already, the weights are added.
         weighted: Whether weights of the file count; False gives every edge the weight 1.
-        features, classes: Width and number of the random features and labels; 0 for none.
-        train, validation: Shares of the vertices; the rest is test.
     """
 
     file: str | os.PathLike[str]
     symmetrise: bool = False
     weighted: bool = True
-    features: int = FEATURES
-    classes: int = CLASSES
-    train: float = TRAIN
-    validation: float = VALIDATION
-
-    def __post_init__(self) -> None:
-        refuse(self._rules())
-
-    def _rules(self) -> Iterator[Broken]:
-        for field, value in (("features", self.features), ("classes", self.classes)):
-            yield _whole(field, value, range(LARGEST))
-        for field, share in (("train", self.train), ("validation", self.validation)):
-            yield isinstance(share, bool) or not isinstance(share, int | float), f"{field}={share!r}", "a share"
 
     @property
     def name(self) -> str:
@@ -72,10 +58,9 @@ class FromFile:
         except (*DAMAGED, KeyError, AttributeError) as error:  # the last two of an archive of other arrays
             raise InvalidRequest(f"{path}: {error}", rule=f"a file for {type(self).__name__}") from error
         refuse([_bounded(path, n)])
-        counts = {"features": self.features, "classes": self.classes}
-        attributes = draw_attributes(n, **counts, train=self.train, validation=self.validation, seed=seed)
         edge_weights, merge = (weights, False) if self.weighted else (None, True)
-        return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **attributes)
+        random = self.attributes(n, seed)
+        return Graph.of(self.name, u, v, n, edge_weights, symmetrise=self.symmetrise, merge=merge, **random)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the file."""
@@ -143,15 +128,9 @@ class EdgeList(FromFile):
         compact: Whether to renumber the vertices that have edges, in their order, and leave out all others.
     """
 
-    vertices: int | None = None
-    first: int = 0
+    vertices: Count | None = None
+    first: Literal[0, 1] = 0
     compact: bool = False
-
-    def _rules(self) -> Iterator[Broken]:
-        yield from super()._rules()
-        yield _whole("first", self.first, range(2))
-        if self.vertices is not None:
-            yield _whole("vertices", self.vertices, range(1, LARGEST + 1))
 
     def _read(self, path: Path) -> Edges:
         rows = table(path, np.float64, delimiter=_delimiter(path))
@@ -214,8 +193,3 @@ def _delimiter(path: Path) -> str | None:
 
 def _bounded(path: Path, vertices: int) -> Broken:
     return vertices > LARGEST, f"{path}: {vertices} vertices", f"at most {LARGEST}; compact=true leaves out gaps"
-
-
-def _whole(field: str, value: object, legal: range) -> Broken:
-    odd = isinstance(value, bool) or not isinstance(value, int | np.integer) or value not in legal
-    return odd, f"{field}={value!r}", f"a whole number from {legal[0]} to {legal[-1]}"

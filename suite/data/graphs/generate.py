@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from suite.core.errors import Broken, refuse
+from suite.config.base import Count, Size
+from suite.core.errors import refuse
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike, PapersLike, RedditLike
-from suite.data.graphs.graph import Graph
-from suite.data.graphs.stable_rng import Draws, Floats, Ints, distinct
+from suite.data.graphs.stable_rng import Draws, Floats, Ints, between, distinct
 from suite.data.graphs.synthetic_attributes import SyntheticGraph, shares
 
 __all__ = ["RMAT", "AmazonLike", "PapersLike", "Planted", "ProteinLike", "RedditLike"]
@@ -29,26 +31,21 @@ class RMAT(SyntheticGraph):
         a, b, c: Probabilities of the first three quadrants. Defaults follow Graph500 (specification, Section 3).
     """
 
-    a: float = 0.57
-    b: float = 0.19
-    c: float = 0.19
+    a: Size = 0.57
+    b: Size = 0.19
+    c: Size = 0.19
 
-    def _rules(self) -> Iterator[Broken]:
-        yield from super()._rules()
-        near = 1 << (self.vertices.bit_length() - 1)
-        yield self.vertices & (self.vertices - 1), f"{self.vertices} vertices", f"a power of two, such as {near}"
-        chances = (self.a, self.b, self.c, 1 - self.a - self.b - self.c + 1e-9)
-        yield (
-            min(chances) < 0,
-            f"a={self.a}, b={self.b}, c={self.c}, rest {chances[3]:.2f}",
-            "chances that sum to 1 with the fourth",
-        )
+    def __post_init__(self) -> None:
+        n, rest = self.vertices, 1 - self.a - self.b - self.c
+        power = f"a power of two, such as {1 << (n.bit_length() - 1)}"
+        what = f"rmat: a={self.a}, b={self.b}, c={self.c}, rest {rest:.2f}"
+        refuse([(n & (n - 1), f"{n} vertices", power), (rest < -1e-9, what, "chances that sum to 1 with the fourth")])
 
     @property
     def name(self) -> str:
         return "rmat"
 
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+    def _edges(self, seed: int) -> Sequence[tuple[Ints, Ints]]:
         stream = Draws(seed, "edges")
         levels = self.vertices.bit_length() - 1
 
@@ -61,7 +58,7 @@ class RMAT(SyntheticGraph):
                 u, v = 2 * u + down, 2 * v + right
             return u, v
 
-        return self._renamed(*distinct(self.name, draw, self.pairs, self.vertices, stream), seed)
+        return [distinct(self.name, draw, self.pairs, self.vertices, stream)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,27 +79,17 @@ class Planted(SyntheticGraph):
     """
 
     degree: float = -1.0
-    blocks: int = 64
-    inside: float = 14.0
-    outside: float = 2.0
-    features: int = 32
-    classes: int = 8
+    blocks: Count = 64
+    inside: Size = 14.0
+    outside: Size = 2.0
+    features: Count = 32
+    classes: Count = 8
     signal: float = 1.0
 
     def __post_init__(self) -> None:
         other = self.degree not in (-1.0, self.inside + self.outside)
         refuse([(other, f"planted: degree={self.degree}", f"inside + outside, {self.inside + self.outside}")])
         object.__setattr__(self, "degree", self.inside + self.outside)
-        super().__post_init__()
-
-    def _rules(self) -> Iterator[Broken]:
-        yield from super()._rules()
-        counts = (1, self.classes, self.blocks, self.vertices)
-        legal = counts == tuple(sorted(counts)) and self.features >= 1
-        what = f"classes={self.classes}, blocks={self.blocks}, features={self.features}"
-        yield not legal, what, "1 <= classes <= blocks <= vertices, 1 <= features"
-        legal = min(self.inside, self.outside) >= 0 and not (self.blocks == 1 and self.outside)
-        yield not legal, f"inside={self.inside}, outside={self.outside}", "not negative, and outside=0 for one block"
 
     @property
     def pairs(self) -> int:
@@ -115,7 +102,7 @@ class Planted(SyntheticGraph):
         """First vertex of each block, and the end: [blocks + 1]."""
         return np.arange(self.blocks + 1) * self.vertices // self.blocks
 
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
+    def _edges(self, seed: int) -> Sequence[tuple[Ints, Ints]]:
         stream, n, starts = Draws(seed, "edges"), self.vertices, self._starts()
         block = np.repeat(np.arange(self.blocks), np.diff(starts))
 
@@ -124,26 +111,19 @@ class Planted(SyntheticGraph):
             own_block = block[u]
             return u, starts[own_block] + (stream.uniform(count) * np.diff(starts)[own_block]).astype(np.int64)
 
-        def far(count: int) -> tuple[Ints, Ints]:
-            u, v = stream.below(n, count), stream.below(n, count)
-            apart = block[u] != block[v]
-            return u[apart], v[apart]
-
         inside, outside = self._counts()
-        ends = [distinct(self.name, draw, number, n, stream) for draw, number in ((near, inside), (far, outside))]
-        return self._renamed(np.concatenate([u for u, _ in ends]), np.concatenate([v for _, v in ends]), seed)
+        far = partial(between, block, stream)
+        return [distinct(self.name, near, inside, n, stream), distinct(self.name, far, outside, n, stream)]
 
-    def load(self, seed: int) -> Graph:
-        """The graph of `seed`. Features and labels belong to it and are not marked as random."""
-        n = self.vertices
-        rank = Draws(seed, "names").order(n)
-        labels = np.empty(n, np.int64)
-        labels[rank] = np.repeat(np.arange(self.blocks) % self.classes, np.diff(self._starts()))
+    def attributes(self, vertices: int, seed: int) -> dict[str, Any]:
+        """Parts, features and labels of the graph of `seed`. They belong to it and are not marked as random."""
+        labels = np.empty(vertices, np.int64)
+        names = Draws(seed, "names").order(vertices)
+        labels[names] = np.repeat(np.arange(self.blocks) % self.classes, np.diff(self._starts()))
         stream = Draws(seed, "features")
         means: Floats = stream.normal(self.classes * self.features).reshape(self.classes, self.features)
         means *= self.signal / np.linalg.norm(means, axis=1, keepdims=True)
-        features = stream.normal(n * self.features).reshape(n, self.features)
+        features = stream.normal(vertices * self.features).reshape(vertices, self.features)
         features += means[labels]
-        parts = shares(n, self.train, self.validation, seed)
-        table = features.astype(np.float32)
-        return self._graph(*self._edges(seed), features=table, labels=labels, classes=self.classes, **parts)
+        parts = shares(vertices, self.train, self.validation, seed)
+        return {**parts, "features": features.astype(np.float32), "labels": labels, "classes": self.classes}

@@ -86,6 +86,13 @@ def distinct(
     return codes // vertices, codes % vertices
 
 
+def between(block: Ints, stream: Draws, count: int) -> tuple[Ints, Ints]:
+    """Random edges between vertices of two blocks, at most `count`; `block` has the block of each vertex."""
+    u, v = stream.below(len(block), count), stream.below(len(block), count)
+    apart = block[u] != block[v]
+    return u[apart], v[apart]
+
+
 def blocks(stream: Draws, vertices: int, *, smallest: float, largest: float, exponent: float) -> Ints:
     """First vertex of each block, and the end: [k + 1], from 0 to `vertices`.
 

@@ -7,14 +7,15 @@ divides rows into blocks meets a random order. The number of edges is exact: dup
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from suite.core.errors import Broken, refuse
-from suite.data.graphs.graph import Graph
+from suite.config.base import Amount, Count, Size
+from suite.core.errors import refuse
+from suite.data.graphs.graph import RANDOM, Graph
 from suite.data.graphs.stable_rng import Draws, Ints
 
 # widths of Amazon and Protein, whose features and labels are arbitrary in the paper too (sparse_gnn, Table 3)
@@ -23,33 +24,40 @@ TRAIN, VALIDATION = 0.6, 0.2  # shares of the vertices; nothing published depend
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticGraph:
+class RandomAttributes:
+    """Settings of features, labels and parts that are drawn.
+
+    Attributes:
+        features, classes: Width and number of the random features and labels; 0 for none.
+        train, validation: Shares of the vertices; the rest is test.
+    """
+
+    features: Amount = FEATURES
+    classes: Amount = CLASSES
+    train: float = TRAIN
+    validation: float = VALIDATION
+
+    def attributes(self, vertices: int, seed: int) -> dict[str, Any]:
+        """Parts, random features and random labels, as arguments of Graph; `random` lists what was drawn."""
+        drawn = shares(vertices, self.train, self.validation, seed)
+        if self.features:
+            drawn["features"] = Draws(seed, "features").flat(vertices, self.features)
+        if self.classes:
+            drawn |= {"labels": Draws(seed, "labels").below(self.classes, vertices), "classes": self.classes}
+        return drawn | {"random": tuple(name for name in RANDOM if name in drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticGraph(RandomAttributes):
     """Common settings of all generators.
 
     Attributes:
         vertices: Number of vertices.
         degree: Entries of the adjacency per vertex, both directions counted.
-        features, classes: Width and number of the random features and labels; 0 for none.
-        train, validation: Shares of the vertices; the rest is test.
     """
 
-    vertices: int
-    degree: float
-    features: int = FEATURES
-    classes: int = CLASSES
-    train: float = TRAIN
-    validation: float = VALIDATION
-
-    def __post_init__(self) -> None:
-        refuse((broken, f"{self.name}: {what}", *rest) for broken, what, *rest in self._rules())
-
-    def _rules(self) -> Iterator[Broken]:
-        """Rules of the settings; a generator adds its own."""
-        yield self.vertices < 1, f"vertices={self.vertices}", "at least 1"
-        legal = 0 <= self.degree < self.vertices + (self.vertices == 1)
-        yield not legal, f"degree={self.degree} with vertices={self.vertices}", "0 <= degree < vertices"
-        what = f"features={self.features}, classes={self.classes}"
-        yield min(self.features, self.classes) < 0, what, "not negative; 0 for none"
+    vertices: Count
+    degree: Size
 
     @property
     def name(self) -> str:
@@ -69,39 +77,14 @@ class SyntheticGraph:
 
     def load(self, seed: int) -> Graph:
         """The graph of `seed`, with random features and labels."""
-        u, v = self._edges(seed)
-        counts = {"features": self.features, "classes": self.classes}
-        attributes = draw_attributes(self.vertices, **counts, train=self.train, validation=self.validation, seed=seed)
-        return self._graph(u, v, **attributes)
-
-    def _graph(self, u: Ints, v: Ints, **rest: Any) -> Graph:
-        both = np.concatenate((u, v)), np.concatenate((v, u))
-        return Graph.of(self.name, *both, self.vertices, **rest)
-
-    def _edges(self, seed: int) -> tuple[Ints, Ints]:
-        raise NotImplementedError
-
-    def _renamed(self, u: Ints, v: Ints, seed: int) -> tuple[Ints, Ints]:
         rank = Draws(seed, "names").order(self.vertices)
-        return rank[u], rank[v]
+        u, v = (rank[np.concatenate(ends)] for ends in zip(*self._edges(seed), strict=True))
+        both = np.concatenate((u, v)), np.concatenate((v, u))
+        return Graph.of(self.name, *both, self.vertices, **self.attributes(self.vertices, seed))
 
-
-def draw_attributes(
-    vertices: int, *, features: int, classes: int, train: float, validation: float, seed: int
-) -> dict[str, Any]:
-    """Splits, random features and random labels of a graph, as arguments of Graph.
-
-    `random` lists the attributes that were drawn. `features=0` or `classes=0` leaves an attribute out.
-    """
-    attributes = shares(vertices, train, validation, seed)
-    drawn = []
-    if features:
-        attributes["features"] = Draws(seed, "features").flat(vertices, features)
-        drawn.append("features")
-    if classes:
-        attributes |= {"labels": Draws(seed, "labels").below(classes, vertices), "classes": classes}
-        drawn.append("labels")
-    return attributes | {"random": tuple(drawn)}
+    def _edges(self, seed: int) -> Sequence[tuple[Ints, Ints]]:
+        """Ends of the undirected edges, each once, in the order of the generator."""
+        raise NotImplementedError
 
 
 def shares(vertices: int, train: float, validation: float, seed: int) -> dict[str, Any]:

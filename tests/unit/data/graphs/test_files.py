@@ -161,15 +161,6 @@ def test_a_bad_list_of_edges_is_refused(tmp_path: Path) -> None:
         load(EdgeList, tmp_path / "g.mtx", "%%MatrixMarket\n3 3 1\n1 2 0.5\n")
 
 
-def test_a_bad_setting_is_refused_before_the_file_is_read() -> None:
-    for key, value in (
-        *(("vertices", -4), ("vertices", 0), ("vertices", 2.5), ("vertices", "x"), ("first", 2), ("features", -1)),
-        *(("classes", 1.5), ("train", "x")),
-    ):
-        with refused(InvalidRequest, key, repr(value)):
-            EdgeList(file="none", **{key: value})
-
-
 @pytest.mark.parametrize("end", [".npz", ".stored.npz", ".mtx", ".mtx.gz", ".txt.gz"])
 def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: str) -> None:
     """No other exception is raised, whichever byte is damaged."""
