@@ -16,7 +16,7 @@ class NetworkModule:
 
     Attributes:
         layers: `layers(shape, dropout=, dtype=)`, functions that make the layers, in order.
-        ties: `ties(shape)`, weights that two layers share, in the form of the engine's `tied`.
+        ties: `ties(shape)`, weights that two layers share, in the form of the engine's `tied`; by default none.
         loss: The mean loss of outputs and targets.
         chunked_loss: `chunked_loss(rows)`, the loss that widens so many rows of its outputs at a time.
         scores: Numbers that an evaluation adds to the loss, of outputs and targets.
@@ -25,8 +25,8 @@ class NetworkModule:
     """
 
     layers: Callable[..., Any]
-    ties: Callable[..., Any]
     loss: Callable[..., Any]
+    ties: Callable[..., list[Any]] = lambda shape: []
     chunked_loss: Callable[..., Any] | None = None
     scores: Callable[..., Any] | None = None
     SCORES: Sequence[str] = ()

@@ -22,7 +22,7 @@ class Model(Choice):
     model_config = ConfigDict(extra="allow")
 
     network: Annotated[Name, Field(examples=["suite.models.gpt"])]
-    """Module with `layers(shape, ...)`, `ties(shape)` and `loss`."""
+    """Module with `layers(shape, ...)`, `loss` and, where layers share weights, `ties(shape)`."""
     dropout: Share = 0.0
     """Share of the activations that dropout sets to zero."""
     dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float32"

@@ -19,12 +19,12 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
-from suite.models.draws import draws_nothing
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet
+from suite.models.shared import Make, factories
+from suite.models.shared import cross_entropy as loss
 
-__all__ = ["SCORES", "layers", "loss", "scores", "ties"]
+__all__ = ["SCORES", "layers", "loss", "scores"]
 
-Make = Callable[[], nn.Module]
 Step = Callable[[int], tuple[nn.Module, int]]  # input channels to a module and its output channels
 Scaling = tuple[tuple[float, float], ...]
 HALVES: Scaling = ((127.5, 1.0),)  # numbers from -1 to 1
@@ -355,23 +355,4 @@ def layers(shape: ImageNetwork, *, dropout: float = 0.0, dtype: str = "float32")
     else:
         rate = 0.0 if isinstance(shape, ResNet) else dropout
         classifiers = [partial(ImageClassifier, channels, shape.classes, dropout=rate)]
-    return [partial(_converted, make, dtype) for make in (*makers, *classifiers)]
-
-
-def _converted(make: Make, dtype: str) -> nn.Module:
-    """A module drawn in single precision and converted, so that every precision has the same initial weights."""
-    return make().to(getattr(torch, dtype))
-
-
-def ties(shape: ImageNetwork) -> list[tuple[int, str, int, str]]:
-    """No weights are tied."""
-    return []
-
-
-@draws_nothing
-def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per image in nats, at least in single precision.
-
-    logits: (b, classes); targets: (b,)
-    """
-    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets)
+    return factories((*makers, *classifiers), dtype)

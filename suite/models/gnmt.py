@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.draws import draws_nothing
 from suite.models.recurrent import LSTM
+from suite.models.shared import Make, cross_entropy, draws_nothing, factories
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING
 
 SPREAD, PUBLISHED = 0.1, 1024  # initial weights are uniform from -0.1 to 0.1 at the published width
@@ -176,17 +176,13 @@ def _dropped(x: torch.Tensor, share: float, training: bool) -> torch.Tensor:
     return F.dropout(x, share, training) if share else x
 
 
-def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list[Make]:
     """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
 
     dropout: share of the inputs of every LSTM except the first of encoder and decoder (0.2 as published)
     """
-
-    def make(kind: Callable[[], nn.Module]) -> nn.Module:
-        return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
-
     h = shape.hidden
-    kinds: list[Callable[[], nn.Module]] = [partial(Sources, shape), partial(Bidirectional, shape)]
+    kinds: list[Make] = [partial(Sources, shape), partial(Bidirectional, shape)]
     for number in range(1, shape.encoder):
         inputs = 2 * h if number == 1 else h
         kinds.append(partial(Encoder, shape, inputs, residual=number > 1, dropout=dropout))
@@ -195,12 +191,7 @@ def layers(shape: GNMT, *, dropout: float = 0.0, dtype: str = "float32") -> list
         last = number == shape.decoder - 1
         kinds.append(partial(Decoder, shape, residual=number > 1, last=last, dropout=dropout))
     kinds.append(partial(VocabularyHead, shape))
-    return [partial(make, kind) for kind in kinds]
-
-
-def ties(shape: GNMT) -> list[tuple[int, str, int, str]]:
-    """No weights are tied: each side of a pipeline has an embedding, where one device may share a single one."""
-    return []
+    return factories(kinds, dtype)
 
 
 @draws_nothing
@@ -210,9 +201,7 @@ def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     logits: (b, t, v); targets: (b, t)
     """
-    logits = logits.flatten(0, 1)
-    logits = logits.float() if logits.dtype.itemsize < 4 else logits
-    return F.cross_entropy(logits, targets.flatten(), ignore_index=PADDING)
+    return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignored=PADDING)
 
 
 def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.draws import draws_nothing
+from suite.models.shared import Make, cross_entropy, draws_nothing, factories
 from suite.workload.transformer import Transformer
 
 DEVIATION = 0.02
@@ -87,19 +87,10 @@ class Head(nn.Module):
         return F.linear(self.norm(x), self.weight)
 
 
-def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+def layers(shape: Transformer, *, dropout: float = 0.0, dtype: str = "float32") -> list[Make]:
     """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage."""
-
-    def make(kind: Callable[[], nn.Module]) -> nn.Module:
-        # weights are drawn in float32 and then cast, so that every precision starts from the same numbers
-        return kind().to(getattr(torch, dtype))
-
-    kinds: list[Callable[[], nn.Module]] = [
-        partial(TokenEmbedding, shape),
-        *[partial(TransformerBlock, shape, dropout)] * shape.layers,
-        partial(Head, shape),
-    ]
-    return [partial(make, kind) for kind in kinds]
+    blocks = [partial(TransformerBlock, shape, dropout)] * shape.layers
+    return factories([partial(TokenEmbedding, shape), *blocks, partial(Head, shape)], dtype)
 
 
 def ties(shape: Transformer) -> list[tuple[int, str, int, str]]:
@@ -113,8 +104,7 @@ def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
     logits: (b, s, v); targets: (b, s)
     """
-    logits = logits.flatten(0, 1)
-    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets.flatten())
+    return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def chunked_loss(rows: int) -> Callable[..., torch.Tensor]:

@@ -8,15 +8,17 @@ other weights. Initial weights of dense layers are normal with deviation 0.01, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.models.draws import draws_nothing
+from suite.models.shared import Make, factories
+from suite.models.shared import cross_entropy as loss
 from suite.workload.recurrent import ResidualLSTM
+
+__all__ = ["SCORES", "layers", "loss", "scores"]
 
 DEVIATION = 0.01  # deviation of dense weights
 SCORES = ("top_1",)
@@ -89,35 +91,14 @@ def dense(inputs: int, outputs: int) -> nn.Linear:
     return linear
 
 
-def layers(shape: ResidualLSTM, *, dropout: float = 0.0, dtype: str = "float32") -> list[Callable[[], nn.Module]]:
+def layers(shape: ResidualLSTM, *, dropout: float = 0.0, dtype: str = "float32") -> list[Make]:
     """One factory per layer. A stage builds its own layers, and a layer draws the same weights on every stage.
 
     dropout: share of the outputs of each projection; none as published
     """
 
-    def make(kind: Callable[[], nn.Module]) -> nn.Module:
-        return kind().to(getattr(torch, dtype))  # drawn in float32: every precision starts from the same numbers
-
-    kinds: list[Callable[[], nn.Module]] = [
-        partial(WordEmbedding, shape),
-        *[partial(LSTMBlock, shape, dropout)] * shape.layers,
-        partial(TextClassifier, shape),
-    ]
-    return [partial(make, kind) for kind in kinds]
-
-
-def ties(shape: ResidualLSTM) -> list[tuple[int, str, int, str]]:
-    """No weights are tied."""
-    return []
-
-
-@draws_nothing
-def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy per text in nats, at least in single precision.
-
-    logits: (b, classes); targets: (b,)
-    """
-    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets)
+    blocks = [partial(LSTMBlock, shape, dropout)] * shape.layers
+    return factories([partial(WordEmbedding, shape), *blocks, partial(TextClassifier, shape)], dtype)
 
 
 def scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,6 @@ def test_published_weights_and_flops(shape: Any, published: int, layers: int, mu
     assert shape.parameters == published
     assert len(shape.shapes()) == shape.layers == layers
     assert multiply_adds is None or forward(shape) == pytest.approx(2 * multiply_adds, rel=1e-3)
-    assert convnet.ties(shape) == []
 
 
 def test_bytes_by_hand() -> None:

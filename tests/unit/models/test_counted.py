@@ -39,7 +39,6 @@ def test_published_recurrent_networks_layer_by_layer() -> None:
     published = ((gnmt, GNMT(sequence=3)), (gnmt, GNMT(8, 8, sequence=2)), (recurrent, ResidualLSTM(sequence=3)))
     for network, shape in published:
         assert check_counted(network.layers, shape, *inputs(shape, 2)) == shape.parameters
-        assert network.ties(shape) == []
 
 
 @pytest.mark.parametrize(("network", "shape"), NARROW)
