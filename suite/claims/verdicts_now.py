@@ -6,6 +6,7 @@ Mutation tests and sensitivities use it to answer the same claims many times.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,7 +20,7 @@ from suite.claims.answer import Papers, metrics_of
 from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
 from suite.claims.formula_executor import FIGURE, FormulaExecutor
 from suite.claims.load import Answered
-from suite.config.compose import resolve
+from suite.config.compose import combinations, resolve
 from suite.core.errors import InvalidRequest
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.resources import conf_folder
@@ -168,8 +169,9 @@ def _run_of(figure: str) -> list[str]:
     override = f"executor.figure={figure}"
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) or {} if override in text else {}
-        for run in content.get("experiment", {}).get("runs", []):
-            if override in run:
-                return [f"experiment={path.stem}", *run]
+        content = yaml.safe_load(text) if figure in text else {}
+        for line in content.get("experiment", {}).get("runs", []):
+            for run in combinations(shlex.split(line)):
+                if override in run:
+                    return [f"experiment={path.stem}", *run]
     raise InvalidRequest(f"no experiment computes the figure {figure}", rule="a run with executor.figure")

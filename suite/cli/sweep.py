@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from suite.cli import DRY_RUN, LABEL, Arguments, command
@@ -30,7 +29,7 @@ def main(arguments: Arguments) -> int:
     A line with an unknown key or an illegal value refuses the sweep before anything runs.
     """
     from suite.cli.lines import combined_status, plan_line, plan_summary, submit
-    from suite.config.compose import resolve
+    from suite.config.compose import combinations, resolve
     from suite.runner.isolated import run_line
     from suite.runner.override_files import read_files
 
@@ -56,13 +55,6 @@ def main(arguments: Arguments) -> int:
     listed = ", ".join(f"{number} {name}" for name, number in states.items())
     print(f"{format_count(codes, 'job')}: {listed}", file=sys.stderr)
     return combined_status(codes)
-
-
-def combinations(words: Sequence[str]) -> Iterator[list[str]]:
-    """The command line for each combination of the comma-separated values. Raises InvalidRequest."""
-    from suite.config.compose import choices
-
-    return map(list, itertools.product(*(choices(word, words) for word in words)))
 
 
 def label_flags(words: Sequence[str], labelled: Sequence[str] = ()) -> list[str]:

@@ -5,11 +5,12 @@ No other module reads Hydra. The rest of the suite, ranks included, sees typed m
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,9 +62,9 @@ def _simulated_system(choice: str) -> dict[str, Any]:
     return config.system.modelled(config.schedule.data())
 
 
-def _formula_runs() -> list[list[str]]:
+def _formula_runs() -> list[str]:
     """Runs of the experiment `formulas`: one per paper with a claim that a formula answers."""
-    return [[f"executor.paper={paper}"] for paper in load.papers_answering("formulas")]
+    return [f"executor.paper={paper}" for paper in load.papers_answering("formulas")]
 
 
 def register() -> None:
@@ -221,6 +222,8 @@ def choices(override: str, overrides: Sequence[str]) -> list[str]:
 
     Raises InvalidRequest for a syntax error, and for a sweep without a list of values.
     """
+    if not re.search("[,(]", override):
+        return [override]
     try:
         parser = OverridesParser.create(config_loader=_loader(tuple(map(str, own_folders(overrides)))))
         (tree,) = parser.parse_overrides([override])
@@ -231,6 +234,23 @@ def choices(override: str, overrides: Sequence[str]) -> list[str]:
     if not tree.is_discrete_sweep():
         raise InvalidRequest(override, rule="a sweep lists its values", legal=f"{key_of(override)}=1,2")
     return [f"{tree.get_key_element()}={value}" for value in tree.sweep_string_iterator()]
+
+
+def combinations(words: Sequence[str]) -> Iterator[list[str]]:
+    """The command line of each combination of comma-separated values; `{KEY}` stands for the value of KEY in it.
+
+    `seed=0,1 tag='seed {seed}'` are two lines, with the tags `seed 0` and `seed 1`. Raises as `choices` does.
+    """
+    for line in itertools.product(*(choices(word, words) for word in words)):
+        values = {key_of(word): word.partition("=")[2] for word in line}
+        yield [_KEY.sub(partial(_value_of, values), word) for word in line]
+
+
+_KEY = re.compile(r"(?<!\$)\{([\w.]+)\}")
+
+
+def _value_of(values: Mapping[str, str], key: re.Match[str]) -> str:
+    return values.get(key[1], key[0])
 
 
 _REFUSALS = (  # pattern of a message of Hydra's with the setting, its rule, and advice for this setting and its key

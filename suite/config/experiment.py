@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from suite.config.base import Choice, Duration, Positive
+from suite.config.base import Choice, Duration, Positive, rule_error
 from suite.core.experiment import read_expectation, read_panel, read_study
+
+
+def _line(text: str) -> str:
+    """A command line whose quotes are closed."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        raise rule_error("overrides separated by spaces, with every quote closed") from None
+    return text
 
 
 class Experiment(Choice):
@@ -35,8 +45,8 @@ class Experiment(Choice):
     """Panels over the runs."""
     study: dict[str, Any] | None = None
     """Accuracy study over seeds."""
-    runs: Annotated[list[list[str]], Field(default_factory=list)]
-    """Overrides of each run."""
+    runs: Annotated[list[Annotated[str, AfterValidator(_line)]], Field(default_factory=list)]
+    """Lines of overrides, each a run; a line with comma-separated values is a run per combination, as in a sweep."""
 
     @model_validator(mode="after")
     def _has_specifications(self) -> Experiment:

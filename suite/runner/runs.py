@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from suite.config import rules
-from suite.config.compose import Composed, compose_both
+from suite.config.compose import Composed, combinations, compose_both
 from suite.config.experiment import Experiment
 from suite.config.refusals import validated
 from suite.config.run import RunConfig, checked_run, settings_of
@@ -63,7 +63,7 @@ class Run:
 
 
 def expand(overrides: Sequence[str]) -> list[Run]:
-    """The runs of a command line: one per entry of `experiment.runs`, followed by the command line's own overrides.
+    """The runs of a command line: those of each line of `experiment.runs`, then the command line's own overrides.
 
     A run that cannot start is in the list with its refusal. If only some runs read an override of the command line, the
     others ignore it. `@FILE` stands for the overrides in a file, also in an entry.
@@ -96,7 +96,7 @@ def _drafts(overrides: Sequence[str]) -> list[_Draft]:
     overrides = read_files(overrides)
     base = compose_both(overrides)
     runs = validated(Experiment, base[0].get("experiment"), "experiment").runs
-    entries = [read_files(entry) for entry in runs] or [[]]
+    entries = [entry for line in runs for entry in combinations(read_files(shlex.split(line)))] or [[]]
     experiment = [o for o in overrides if o.startswith("experiment=")]
     other_overrides = [o for o in overrides if not o.startswith("experiment=")]
     return [_Draft(experiment, entry, other_overrides, None if entry else base) for entry in entries]

@@ -219,7 +219,7 @@ def test_emulated_stages_and_replicas_keep_the_simulators_time(tmp_path: Path) -
     long = "executor.cost.forward=0.03", "executor.cost.backward=0.03"
     deep = "system=axonn", "grid.inter=16", "batch.size=2", *long
     runs = [*few([*((*every_system()[system], "grid.inter=4") for system in SYSTEMS), deep], 1), column]
-    listed = ",".join(f"[{','.join(repr(override) for override in one)}]" for one in runs)
+    listed = ",".join(repr(" ".join(one)) for one in runs)
     update = "executor.cost.reduce_bytes=4000000", "executor.cost.step=0.02"
 
     def errors() -> tuple[dict[str, float], float]:

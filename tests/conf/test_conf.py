@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from suite.config.compose import CONF, compose_both, composed, groups, register, resolve
+from suite.config.compose import CONF, combinations, compose_both, composed, groups, register, resolve
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
@@ -194,6 +194,11 @@ def names_in(plan: dict[str, Any]) -> set[str]:
     return names - {None}
 
 
+def entries_of(plan: dict[str, Any]) -> list[list[str]]:
+    """The overrides of each of an experiment's runs."""
+    return [entry for line in plan["runs"] for entry in combinations(read_files(shlex.split(line)))] or [[]]
+
+
 def check_run(experiment: str, run: Run) -> None:
     if "nccl" in run.settings["executor"].get("backends", ()):  # a row that says why it is not here
         assert isinstance(run.refusal, Unsupported)
@@ -212,20 +217,20 @@ def check_run(experiment: str, run: Run) -> None:
 def test_experiment_is_described_and_some_of_its_runs_are_accepted(choice: str) -> None:
     plan = composed(overrides_of("experiment", choice))["experiment"]
     assert plan["expected_seconds"] > 0
-    entries = plan["runs"] or [[]]
+    entries = entries_of(plan)
     assert len({tuple(sorted(entry)) for entry in entries}) == len(entries), "two entries are one run"
     if len(entries) <= 5 or EXHAUSTIVE in os.environ:
         check_whole(choice)
         return
     for entry in generator(choice).sample(entries, 3):
-        words = [f"experiment={choice}", *read_files(entry), "launch.memory_check=false"]
+        words = [f"experiment={choice}", *entry, "launch.memory_check=false"]
         check_run(choice, freeze(composed(words), ""))
 
 
 def check_whole(experiment: str) -> None:
     plan = composed(overrides_of("experiment", experiment))["experiment"]
     runs = expand([f"experiment={experiment}", "launch.memory_check=false"])
-    assert len({run.label for run in runs}) == len(runs) == max(1, len(plan["runs"]))
+    assert len({run.label for run in runs}) == len(runs) == len(entries_of(plan))
     for run in runs:
         check_run(experiment, run)
     if plan["runs"]:
@@ -251,8 +256,7 @@ def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     runs = expand(["experiment=smoke_grid", "system.description=mine", "grid.inter=3", "seed=9"])
     for run in runs:
         assert (run.config.system.description, run.config.grid.inter, run.config.seed) == ("mine", 3, 9)
-    entries = resolve(["experiment=smoke_grid"]).experiment.runs
-    assert [run.config.system.name for run in runs] == [entry[0].partition("=")[2] for entry in entries]
+    assert [run.config.system.name for run in runs] == ["pytorch", "axonn", "gpipe"]
 
 
 def test_overridden_runs_are_compared_with_one_another() -> None:

@@ -13,18 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from suite.core.record import Outcome, Record
 from tests.support.drawn import cells
 from tests.support.processes import processes_of
 from tests.support.waiting import patience, wait_until
 
-CONF = Path(__file__).parents[2] / "conf"
 LIMIT = 10.0  # seconds, on an idle machine, after which no process may be left
-FORMULAS = len(
-    yaml.safe_load((CONF / "experiment/formulas.yaml").read_text())["experiment"]["runs"]
-)  # these need no ranks
+FORMULAS = 5  # runs of experiment=formulas, which need no ranks
 MEASURED = 3  # number of records of SMALL, in addition to the formulas' records
 SMALL = "scale.reproduce=[formulas,smoke,'single grid.inter=2']"
 TURNS = "scale.reproduce=[formulas,'smoke measure.rounds=1000']"  # it does not end before it is killed

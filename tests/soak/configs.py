@@ -41,7 +41,7 @@ OTHERS = (
 LINES = (
     *("=", "=1", "grid.inter", "grid.inter=", "~grid.inter", "~batch", "+batch.more=1", "++new.key=1", "seed==1", "@"),
     *("a b=1", "model=[gpt_tiny,gcn]", "system=axonn,gpipe", "grid.inter=1,2", "grid.inter=range(1,3)", "-m", "--help"),
-    *("experiment.runs=[[grid.inter=2]]", "experiment.runs=[a]", "experiment.runs=5", "experiment.runs=[[nowhere=1]]"),
+    *("experiment.runs=['seed=1,2']", "experiment.runs=[a]", "experiment.runs=5", "experiment.runs=['nowhere=1']"),
     *("hydra.run.dir=x", "schedule@other=gpipe", "~schedule", "system=null", "model=null", "'seed=1'", "$seed=1"),
     *("experiment.expected_seconds=0", "experiment.expected_seconds=text"),
     *("launch.python_path=nowhere", "launch.python_path=[1]"),

@@ -37,7 +37,7 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_paper_needs_no_file_outside_its_folder(papers: None, tmp_path: Path) -> None:
     assert "toy formulas" in [entry.label for entry in expand(["experiment=formulas"])]
-    (record,) = run(["experiment=formulas", f"reports={tmp_path}", "experiment.runs=[['executor.paper=toy']]"])
+    (record,) = run(["experiment=formulas", f"reports={tmp_path}", "experiment.runs=['executor.paper=toy']"])
     assert record.metrics["toy.eq1.sum"].values == (3.0,)
     assert judge_claims(["toy"])["toy.eq1.sum"].verdict is Verdict.CONSISTENT, "no mutation is registered"
     page = write_report(tmp_path).read_text(encoding="utf-8")

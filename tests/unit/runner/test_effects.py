@@ -282,7 +282,7 @@ def test_every_key_of_the_models_is_read_or_bookkeeping() -> None:
 
 
 def test_command_line_key_applies_to_runs_that_read_it() -> None:
-    pair, key = "experiment.runs=[['system=pytorch'],['system=axonn']]", "optimizer.buckets_per_reduction=2"
+    pair, key = "experiment.runs=['system=pytorch,axonn']", "optimizer.buckets_per_reduction=2"
     usual = expand([pair])[0]
     alone, pipeline = expand([pair, key])
     assert (alone.label, alone.refusal) == ("pytorch 1x1", None)

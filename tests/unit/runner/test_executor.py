@@ -157,7 +157,7 @@ PAPERS = load.papers_answering("formulas")
 
 @pytest.mark.parametrize("paper", drawn(PAPERS, n=2))
 def test_formulas_answer_their_claims_with_verdicts(paper: str, tmp_path: Path) -> None:
-    (record,) = run(["experiment=formulas", f"reports={tmp_path}", f"experiment.runs=[['executor.paper={paper}']]"])
+    (record,) = run(["experiment=formulas", f"reports={tmp_path}", f"experiment.runs=['executor.paper={paper}']"])
     answers = [answer for answer in answers_of_figure(load.claims(), FIGURE) if answer[0].paper == paper]
     assert (record.outcome, record.source) == (Outcome.OK, Source.ANALYTIC)
     evidence = {name: metric.evidence for name, metric in record.metrics.items()}

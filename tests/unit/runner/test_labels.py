@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from suite.cli.sweep import combinations, label_flags
+from suite.cli.sweep import label_flags
+from suite.config.compose import combinations
 from suite.core.errors import InvalidRequest
 from suite.runner import labels
 from suite.runner.runs import expand
@@ -25,7 +26,7 @@ def test_label_shows_settings_of_the_system() -> None:
 def test_label_hides_bookkeeping_keys() -> None:
     for override in ("reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"):
         assert label(override) == "axonn 1x1"
-    runs = expand(["experiment.runs=[['on_error=stop'],['on_error=record']]"])
+    runs = expand(["experiment.runs=['on_error=stop','on_error=record']"])
     assert [run.label for run in runs] == ["axonn 1x1", "axonn 1x1"]
 
 
@@ -36,14 +37,16 @@ def test_label_pattern_of_an_executor_shows_the_grid() -> None:
 
 
 def test_equal_labels_gain_the_overrides_that_differ() -> None:
-    entries = "['system=axonn','schedule.cap=2'],['system=axonn'],['system=axonn','schedule.cap=2','measure.rounds=2']"
-    run_labels = [run.label for run in expand([f"experiment.runs=[{entries}]"])]
+    lines = "'system=axonn schedule.cap=2','system=axonn','system=axonn schedule.cap=2 measure.rounds=2'"
+    run_labels = [run.label for run in expand([f"experiment.runs=[{lines}]"])]
     assert run_labels == ["axonn 1x1 schedule.cap=2", "axonn 1x1", "axonn 1x1 schedule.cap=2 measure.rounds=2"]
 
 
 def test_sweep_labels_its_lines_by_varied_keys() -> None:
     words = ["system=axonn,gpipe", "measure.rounds=1,2", "measure.batches=3", "seed=range(1,3)", "launch.nodes=1"]
     lines = list(combinations(words))
+    tagged = ["seed=0", "tag=seed 0"], ["seed=1", "tag=seed 1"]
+    assert list(combinations(["seed=0,1", "tag=seed {seed}"])) == [*tagged]
     assert len(lines) == 8
     line = ["system=axonn", "measure.rounds=2", "measure.batches=3", "seed=2"]
     assert [*line, "launch.nodes=1"] in lines
@@ -57,7 +60,7 @@ def test_sweep_labels_its_lines_by_varied_keys() -> None:
 
 def test_runs_of_equal_system_names_have_distinct_labels() -> None:
     """Configs of a user may share the name of a system. The label then shows the choice."""
-    first, second = expand(["experiment.runs=[['system=gpipe','system.name=x'],['system=naive','system.name=x']]"])
+    first, second = expand(["experiment.runs=['system=gpipe,naive system.name=x']"])
     assert first.label != second.label
     assert {"system=gpipe", "system=naive"} == {word for run in (first, second) for word in run.label.split()[2:]}
 
