@@ -20,7 +20,7 @@ from suite.core.errors import InvalidRequest
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet
-from suite.models.shared import Make, factories
+from suite.models.shared import Make, factories, on_meta
 from suite.models.shared import cross_entropy as loss
 
 __all__ = ["SCORES", "layers", "loss", "scores"]
@@ -324,7 +324,7 @@ def _features(shape: ImageNetwork) -> tuple[list[Make], int, int]:
 
 def _after(make: Make, value: torch.Tensor, shape: ImageNetwork) -> torch.Tensor:
     try:
-        with torch.device("meta"), torch.no_grad():
+        with on_meta(), torch.no_grad():
             output: torch.Tensor = make().train(False)(value)
     except RuntimeError as error:
         rule = f"every layer leaves at least one pixel ({error})"

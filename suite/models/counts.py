@@ -15,6 +15,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 from suite.config.modules import network_module
 from suite.engine.memory_tracker import MemoryTracker
+from suite.models.shared import on_meta
 from suite.workload.transformer import LayerShape
 
 NETWORK = "suite.models.convnet"  # builds the layers
@@ -41,14 +42,15 @@ def least_microbatch(shape: Any) -> int:
     """Smallest number of images that every batch norm accepts in training."""
     value = torch.empty(1, shape.colours, shape.image, shape.image, device="meta")
     try:
-        nn.Sequential(*_modules(shape, "float32"))(value)
+        with on_meta():
+            nn.Sequential(*_modules(shape, "float32"))(value)
     except ValueError:  # of a batch norm that sees a single point
         return 2
     return 1
 
 
 def _modules(shape: Any, dtype: str) -> list[nn.Module]:
-    with torch.device("meta"):
+    with on_meta():
         return [make() for make in network_module(NETWORK).layers(shape, dtype=dtype)]
 
 
@@ -74,14 +76,14 @@ def _counted(module: nn.Module, value: torch.Tensor, *, loss: int) -> tuple[torc
 
     hooks = [m.register_forward_hook(product) for m in module.modules() if isinstance(m, PRODUCTS)]
     tracker = MemoryTracker()
-    with tracker, saved_tensors_hooks(pack, lambda tensor: tensor):
+    with tracker, on_meta(), saved_tensors_hooks(pack, lambda tensor: tensor):
         output = module(value)
         end, edge = tracker.live, get_gradient_edge(output)
     for hook in hooks:
         hook.remove()
     saved |= {_storage(value): value.untyped_storage().nbytes() // MANY}
     saved.pop(_storage(output), None)  # it belongs to the next layer, or to the end of a stage
-    with tracker:
+    with tracker, on_meta():
         gradient = torch.empty_like(output, requires_grad=False)  # the caller holds it
         del output
         tracker.peak = tracker.live

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TypeVar
 
 import torch
@@ -32,6 +35,23 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, *, ignored: int =
 def factories(makers: Iterable[Make], dtype: str) -> list[Make]:
     """Makers of layers of a type. Weights are drawn in single precision, so that every type has the same numbers."""
     return [partial(_converted, make, dtype) for make in makers]
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Make tensors on the meta device.
+
+    Its kernels import torch's compiler, only to exclude themselves from it: 1.7 s in every rank. So it is not there.
+    """
+    absent = "torch._dynamo" not in sys.modules
+    if absent:
+        sys.modules["torch._dynamo"] = torch._dynamo = SimpleNamespace(disable=lambda kernel, *_, **__: kernel)  # type: ignore[assignment]
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        if absent:
+            del sys.modules["torch._dynamo"], torch._dynamo
 
 
 def _converted(make: Make, dtype: str) -> nn.Module:
