@@ -10,11 +10,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
-from suite.claims import blind, trace
+from suite.claims import trace
 from suite.claims.blind import Hidden
 from suite.claims.claim import AnswerRow, Claim, Evidence, Scalar, Settings
 from suite.core.errors import HiddenOutcome, InvalidRequest, UnknownName
@@ -94,30 +93,16 @@ class Papers:
         """No claims: printed data is not fitted."""
         return ()
 
-    def value(self, claim: str) -> float:
-        """Published number of another claim."""
-        trace.read(f"claim.{claim}")
-        outcome = self._outcome(claim)
-        if not isinstance(outcome, float):
-            raise InvalidRequest(f"claim {claim} is {outcome!r}", rule="a number")
-        return outcome
-
-    def exact(self, claim: str) -> Fraction:
-        """Published number of another claim as an exact decimal fraction: 5.01 is 501/100."""
-        return Fraction(repr(self.value(claim)))
-
     def ends(self, claim: str) -> tuple[float, float]:
         """Published range of another claim."""
         trace.read(f"claim.{claim}")
-        outcome = self._outcome(claim)
+        outcome: Any = self._claim(claim).value
+        if isinstance(outcome, Hidden):
+            raise HiddenOutcome(claim)
         if not isinstance(outcome, tuple):
             raise InvalidRequest(f"claim {claim} is {outcome!r}", rule="a range")
-        return outcome
-
-    def printed(self, claim: str) -> tuple[str, ...]:
-        """Printed numbers in the passage of another claim, as written in the text."""
-        trace.read(f"claim.{claim}")
-        return self._claim(claim).printed
+        low, high = outcome
+        return low, high
 
     def setting(self, claim: str) -> Mapping[str, Scalar]:
         """Published setting of another claim."""
@@ -133,12 +118,6 @@ class Papers:
         if name not in self.shapes:
             raise UnknownName("model", name, self.shapes)
         return self.shapes[name]
-
-    def _outcome(self, name: str) -> float | tuple[float, float] | str:
-        value = self._claim(name).value
-        if isinstance(value, Hidden):
-            raise HiddenOutcome(name)
-        return value
 
     def _claim(self, name: str) -> Claim:
         if name not in self.claims:
@@ -213,14 +192,8 @@ def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull
 def metrics_of(answers: Iterable[tuple[Claim, AnswerRow]], source: Any) -> dict[str, Metric]:
     """Our values by claim as metrics of a record, each with the seconds that its function took.
 
-    The time of a computation that several answers share counts for the first of them. Blind mode omits answers from
-    printed numbers; suite.claims.fill adds them to the written records."""
-    hides = blind.active()
-    return {
-        claim.id: _metric(claim, row, source)
-        for claim, row in answers
-        if not (hides and row.evidence is Evidence.PRINTED)
-    }
+    The time of a computation that several answers share counts for the first of them."""
+    return {claim.id: _metric(claim, row, source) for claim, row in answers}
 
 
 def _metric(claim: Claim, row: AnswerRow, source: Any) -> Metric:

@@ -121,6 +121,9 @@ class AnswerRow:
         figure: Figure that contains the value of the function; the executor of that figure computes it.
         function: Dotted path, for example suite.papers.axonn.figures.total_memory.
         arguments: Arguments of the function, by name.
+        printed: Expressions over printed numbers of other claims, in a list per case: [["'samo.x' / 2"]]. The id of a
+            claim stands for its number or the low end of its range, 'ID high' for the high end, and 'ID #2' for the
+            second number in its passage. An expression that is a single such symbol needs no quotes.
         anchors: Further arguments: printed numbers that set the constant of the function's null model.
         experiment, labels: Runs to compare, in the order of the claim's terms. Each run contributes its curve `series`,
             batch by batch, or the median of `metric`. Without labels the executor of `experiment` records the value.
@@ -138,6 +141,7 @@ class AnswerRow:
     function: str = ""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     anchors: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    printed: tuple[tuple[str, ...], ...] = ()
     experiment: str = ""
     series: str = ""
     metric: str = ""
@@ -147,6 +151,11 @@ class AnswerRow:
     identity: bool = False
     restates: str = ""
     turned_by: tuple[str, ...] = ()
+
+    @property
+    def computed(self) -> bool:
+        """Whether our value is computed here: by a function, or from printed numbers."""
+        return bool(self.function or self.printed)
 
     @property
     def scope(self) -> Scope:

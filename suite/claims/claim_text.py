@@ -97,7 +97,7 @@ def write_json(folder: Path, judged: Iterable[Judged]) -> Path:
 def answering(judged: Judged) -> str:
     """The command that computes the headline value again; empty if runs give the value."""
     headline = (answer for answer in judged.claim.answers if judged.evidence in (None, answer.evidence))
-    return f"suite claims answer {judged.claim.id}" if any(answer.function for answer in headline) else ""
+    return f"suite claims answer {judged.claim.id}" if any(answer.computed for answer in headline) else ""
 
 
 def command(judged: Judged) -> str:

@@ -89,13 +89,12 @@ def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: 
 def printed_result(figure: str, lab: Any) -> ExecutorResult:
     """Printed values of a figure, which a blind record lacks.
 
-    These are answers from printed numbers, answers whose null model has a printed anchor, and the curves of the paper
-    and of the null model.
+    These are answers whose null model has a printed anchor, and the curves of the paper and of the null model.
     """
     _, draw = find_figure(figure)
     published = {claim.id: claim for claim in load.claims()}
     rows = answers_of_figure(published.values(), figure)
-    printed_rows = [(claim, row) for claim, row in rows if row.evidence is Evidence.PRINTED or row.anchors]
+    printed_rows = [(claim, row) for claim, row in rows if row.anchors]
     panels = [replace(panel, ours={}) for panel in draw(lab, published)]
     return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), panels=panels)
 

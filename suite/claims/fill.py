@@ -1,7 +1,7 @@
 """Add printed values to records written in blind mode (suite.claims.blind).
 
-The added values are answers from printed numbers, null models and the paper's curves, also for figures measured by
-ranks. No value of the record changes."""
+The added values are null models and the paper's curves, also for figures measured by ranks. No value of the record
+changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from suite.claims import blind
 from suite.claims.figure_executor import FigureExecutor
-from suite.claims.formula_executor import FormulaExecutor
 from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Metric, Outcome, Record
 from suite.papers.samo.layer_products import Products
@@ -29,7 +28,7 @@ def fill_printed_values(runs: Iterable[Run], store: Store) -> None:
             continue
         kind = run.config.executor
         executor = registry.rank_stub(kind) if kind.starts_ranks else registry.without_ranks(kind)
-        if isinstance(executor, FormulaExecutor | FigureExecutor | GraphFigureExecutor | Products):
+        if isinstance(executor, FigureExecutor | GraphFigureExecutor | Products):
             filled = executor.printed()
             panels = [panel for panel in filled.panels if isinstance(panel, FigurePanel)]
             store.write(complete_record(record, dict(filled.metrics), panels))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from suite.claims import load
 from suite.claims.answer import Papers, answers_of_figure, metrics_of
-from suite.claims.claim import Claim, Evidence, Settings
+from suite.claims.claim import Claim, Settings
 from suite.claims.model_shapes import ModelGroup, transformers
 from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
@@ -47,19 +47,12 @@ class FormulaExecutor:
             Source.ANALYTIC, metrics=formula_metrics(self.paper, load.claims(), load.settings(), self.shapes)
         )
 
-    def printed(self) -> ExecutorResult:
-        """Answers from printed numbers, which a blind record lacks."""
-        metrics = formula_metrics(self.paper, load.claims(), load.settings(), self.shapes, only=Evidence.PRINTED)
-        return ExecutorResult(Source.ANALYTIC, metrics=metrics)
-
 
 def formula_metrics(
     paper: str,
     published: Sequence[Claim],
     settings: Settings,
     shapes: Mapping[str, Transformer],
-    *,
-    only: Evidence | None = None,
 ) -> dict[str, Metric]:
     """Our values of the claims of `paper` with a formula answer, in the order of the claims.
 
@@ -68,8 +61,7 @@ def formula_metrics(
         published: Claims of all papers.
         settings: Published settings by group.
         shapes: GPT shapes by name.
-        only: Restricts the answers to one kind of evidence.
     """
     papers = Papers({claim.id: claim for claim in published}, settings, shapes)
     answers = [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == paper]
-    return metrics_of([(claim, row) for claim, row in answers if only in (None, row.evidence)], papers)
+    return metrics_of(answers, papers)

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from statistics import fmean
 
+from suite.claims import printed
 from suite.claims.claim import AnswerRow, Check, Claim, Evidence, Judged, Verdict
 from suite.claims.claim_text import terms
 from suite.claims.verdict_rules import Basis, controlled, held_back, verdict
+from suite.core.errors import InvalidRequest
 from suite.core.expression import evaluate, symbols
 from suite.core.record import Outcome, Record, Source
 from suite.report import derive
@@ -37,7 +39,7 @@ _POSSIBLE_EVIDENCE = {
     Source.MEASURED: (Evidence.MEASURED,),
     Source.EMULATED: (Evidence.EMULATED,),
     Source.SIMULATED: (Evidence.SIMULATED, Evidence.DERIVED, Evidence.MEASURED),
-    Source.ANALYTIC: (Evidence.DERIVED, Evidence.PRINTED),
+    Source.ANALYTIC: (Evidence.DERIVED,),
 }
 _EVIDENCE_OF_SOURCE = {
     Source.MEASURED: Evidence.MEASURED,
@@ -263,7 +265,19 @@ def _outcomes(entries: Iterable[StoredRecord]) -> str:
 # Verdict on the claim
 
 
+def _judge_printed(claim: Claim, answer: AnswerRow, index: _StoreIndex) -> Judged:
+    """The judged value of an answer from printed numbers, which needs no record."""
+    found = Judged(claim, Verdict.NOT_RUN, "")
+    try:
+        ours = printed.values(answer, index.claims)
+    except InvalidRequest as error:
+        return replace(found, why=str(error))
+    return verdict(replace(found, evidence=answer.evidence, ours=ours), answer, Basis())
+
+
 def _judge_answer(claim: Claim, answer: AnswerRow, index: _StoreIndex, *, hold: bool) -> Judged:
+    if answer.printed:
+        return _judge_printed(claim, answer, index)
     if answer.labels:
         answer_values = _values_of_runs(answer, index.ran.get(answer.experiment, ()))
     else:

@@ -33,6 +33,7 @@ from suite.claims.claim import (
     Sensitivity,
     Settings,
 )
+from suite.claims.printed import quoted
 from suite.core.errors import InvalidRequest, UnknownName, refuse
 from suite.core.expression import evaluate, symbols
 
@@ -51,6 +52,7 @@ _REQUIRED = ("asserts", "role", "check")  # of a row, besides the arguments of a
 _ORDERS = (Check.RISES, Check.FALLS, Check.NEVER_FALLS, Check.LEAST, Check.GREATEST)
 _ANSWER_FORMS = (  # legal sets of keys of an answer, without the optional keys below
     {"figure", "function"},
+    {"printed"},
     {"experiment", "series", "labels"},
     {"experiment", "metric", "labels"},
     {"experiment", "value", "labels"},
@@ -290,9 +292,15 @@ def _answer_rules(answer: AnswerRow, row: Mapping[str, Any], claim: Claim) -> It
     keys = set(row) - _COMMON_KEYS - (_FUNCTION_KEYS if answer.function else set())
     yield (
         keys not in _ANSWER_FORMS or "" in row.values(),
-        ("evidence with figure and function, or evidence with experiment, labels and series or metric"),
+        "evidence with figure and function, with printed, or with experiment, labels and series, metric or value",
     )
     yield answer.function and not answer.function.startswith(FUNCTIONS), "a function of suite.papers"
+    read = {symbol.partition(" ")[0] for case in answer.printed for text in case for symbol in symbols(quoted(text))}
+    yield claim.id in read, "printed: numbers of other claims"
+    yield (
+        bool(answer.printed) is not (answer.evidence is Evidence.PRINTED),
+        "evidence printed: the key printed, and no other",
+    )
     if answer.value:
         places = [_PLACE.fullmatch(symbol) for symbol in symbols(answer.value)]
         legal = places and all(place and int(place[1]) < len(answer.labels) for place in places)

@@ -178,7 +178,7 @@ def answers_matching(pattern: str) -> tuple[Answered, ...]:
 
 def _can_turn(row: AnswerRow) -> bool:
     """Whether a mutation could change the verdict: not for printed numbers and restatements."""
-    return bool(row.function) and row.evidence is not Evidence.PRINTED and not row.restates
+    return bool(row.function) and not row.restates
 
 
 def answer_families() -> dict[tuple[str, str], list[Answered]]:

@@ -1,66 +1,49 @@
 """Answers from printed numbers alone: differences, ratios, products and orders of a paper's cells.
 
-Such an answer tests whether a paper is consistent with itself and tests no code. Each function reads values of other
-claims, never the value of its own claim."""
+Such an answer tests whether a paper is consistent with itself and tests no code. Its row holds the expressions
+(`AnswerRow.printed`). They read numbers of other claims, never the value of their own claim."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
-from math import prod
+import re
+from collections.abc import Mapping
 
-from suite.claims.answer import Cases, Papers, Question
-from suite.core.errors import InvalidRequest
+from suite.claims.claim import AnswerRow, Claim
+from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.expression import evaluate, symbols
 
-STATISTICS = ("average", "maximum", "minimum", "each")
-
-
-def values(question: Question, papers: Papers, *, of: Sequence[str]) -> tuple[Cases, str]:
-    """Printed values of other claims as one case, for an order or an equality."""
-    return [[papers.value(name) for name in of]], "printed values, in the order of the terms"
+_SYMBOL = re.compile(r"[a-z]\w*(\.\w+)+( high| #\d+)?")
 
 
-def cases(question: Question, papers: Papers, *, of: Sequence[Sequence[str]]) -> tuple[Cases, str]:
-    """Printed values of other claims as several cases, each in the order of the claim's terms."""
-    return [[papers.value(name) for name in names] for names in of], f"printed values in {len(of)} cases"
+def quoted(text: str) -> str:
+    """An expression of a row, as suite.core.expression reads it."""
+    return f"'{text}'" if _SYMBOL.fullmatch(text) else text
 
 
-def difference(
-    question: Question, papers: Papers, *, of: Sequence[str], less: Sequence[str], statistic: str = "each"
-) -> tuple[Cases, str]:
-    """Differences of printed values: each claim of `of` minus its partner in `less`, or a statistic of them."""
-    differences = [papers.exact(first) - papers.exact(second) for first, second in _pairs(of, less)]
-    return _summary(differences, statistic), f"{statistic} of {len(differences)} differences of printed values"
+def values(row: AnswerRow, claims: Mapping[str, Claim]) -> tuple[tuple[float, ...], ...]:
+    """Values of each case of an answer from printed numbers.
+
+    Raises:
+        UnknownName: An expression names no claim.
+        InvalidRequest: A claim has no such number, or an expression has no finite value.
+    """
+    return tuple(tuple(_value(quoted(text), claims) for text in case) for case in row.printed)
 
 
-def ratio(
-    question: Question, papers: Papers, *, of: Sequence[str], over: Sequence[str], statistic: str = "each"
-) -> tuple[Cases, str]:
-    """Ratios of printed values: each claim of `of` over its partner in `over`, or a statistic of them."""
-    ratios = [papers.exact(first) / papers.exact(second) for first, second in _pairs(of, over)]
-    return _summary(ratios, statistic), f"{statistic} of {len(ratios)} ratios of printed values"
+def _value(expression: str, claims: Mapping[str, Claim]) -> float:
+    """Value of an expression, rounded to the twelve digits that printed decimals leave exact."""
+    numbers = {symbol: _number(symbol, claims) for symbol in symbols(expression)}
+    return float(f"{evaluate(expression, numbers):.12g}")
 
 
-def product(question: Question, papers: Papers, *, of: Sequence[str], times: float = 1) -> tuple[Cases, str]:
-    """Product of printed values, times a factor such as hours per second."""
-    return [[prod((papers.exact(name) for name in of), start=Fraction(str(times)))]], "product of printed values"
-
-
-def total(question: Question, papers: Papers, *, of: Sequence[str]) -> tuple[Cases, str]:
-    """Sum of printed values."""
-    return [[sum((papers.exact(name) for name in of), Fraction(0))]], f"sum of {len(of)} printed values"
-
-
-def _pairs(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, str]]:
-    if len(first) != len(second) or not first:
-        raise InvalidRequest(f"{len(first)} claims with {len(second)} partners", rule="one partner for each claim")
-    return list(zip(first, second, strict=True))
-
-
-def _summary(numbers: Sequence[Fraction], statistic: str) -> Cases:
-    if statistic not in STATISTICS:
-        raise InvalidRequest("statistic", statistic, f"one of {', '.join(STATISTICS)}", "each")
-    if statistic == "each":
-        return [[number] for number in numbers]
-    summaries = {"average": sum(numbers) / len(numbers), "maximum": max(numbers), "minimum": min(numbers)}
-    return [[summaries[statistic]]]
+def _number(symbol: str, claims: Mapping[str, Claim]) -> float:
+    name, _, part = symbol.partition(" ")
+    if name not in claims:
+        raise UnknownName("claim", name, claims)
+    claim = claims[name]
+    if part.startswith("#"):
+        return float(claim.printed[int(part[1:]) - 1])
+    value = claim.value[part == "high"] if isinstance(claim.value, tuple) else claim.value
+    if isinstance(value, str):
+        raise InvalidRequest(f"claim {name} is {value!r}", rule="a number")
+    return value

@@ -65,7 +65,7 @@ def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = (
     """
     claims_by_id = {claim.id: claim for claim in load.claims()}
     chosen = [claim for name in names for claim in _named(name, claims_by_id)]
-    if unanswered := [claim.id for claim in chosen if not any(row.function for row in claim.answers)]:
+    if unanswered := [claim.id for claim in chosen if not any(row.computed for row in claim.answers)]:
         raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
     chosen += [claims_by_id[name] for name in _controls([claim.id for claim in chosen], claims_by_id)]
     verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (*records, *_entries(chosen))))
@@ -75,7 +75,7 @@ def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = (
 def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
     """Control claims of these claims that a function answers; a contradiction requires a control that holds."""
     controls = dict.fromkeys(known[name].control for name in names if known[name].control)
-    return [name for name in controls if name not in names and any(row.function for row in known[name].answers)]
+    return [name for name in controls if name not in names and any(row.computed for row in known[name].answers)]
 
 
 def compose_sources(answers: Iterable[Answered]) -> None:
@@ -132,7 +132,7 @@ def judge_metrics(metrics: Mapping[str, Metric]) -> dict[str, Judged]:
 
 def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
     """The claim with this id, or the claims of a pattern or a paper that a function answers."""
-    return [claim for claim in load.named(name, known) if name in known or any(row.function for row in claim.answers)]
+    return [claim for claim in load.named(name, known) if name in known or any(row.computed for row in claim.answers)]
 
 
 def _entries(chosen: Sequence[Claim]) -> list[StoredRecord]:

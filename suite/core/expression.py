@@ -1,4 +1,4 @@
-"""Evaluate published formulas: arithmetic over named symbols.
+"""Evaluate published formulas: arithmetic over named symbols. A symbol that is no Python name stands in quotes.
 
 Formulas come from data files, so only arithmetic is evaluated: Python's parser reads a formula, and every node of its
 syntax tree must be one of a few kinds.
@@ -15,9 +15,16 @@ from typing import Any
 from suite.core.errors import InvalidRequest
 
 LONGEST = 1000  # characters; a longer formula could exceed the recursion limit
-_RULE = "numbers, symbols, + - * / **, parentheses and min max sqrt log abs"
+_RULE = "numbers, symbols, + - * / **, parentheses and min max mean sqrt log abs"
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    **{"min": min, "max": max, "sqrt": math.sqrt, "log": math.log, "abs": abs},
+    **{
+        "min": min,
+        "max": max,
+        "mean": lambda *values: math.fsum(values) / len(values),
+        "sqrt": math.sqrt,
+        "log": math.log,
+        "abs": abs,
+    },
 }
 _OPERATORS: Mapping[type, Callable[..., float]] = {
     **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
@@ -27,8 +34,11 @@ _OPERATORS: Mapping[type, Callable[..., float]] = {
 
 def symbols(expression: str) -> frozenset[str]:
     """Names of the symbols in `expression`. Raises InvalidRequest if it does not parse."""
-    names = {node.id for node in ast.walk(_parse(expression)) if isinstance(node, ast.Name)}
-    return frozenset(names - _FUNCTIONS.keys())
+    nodes = list(ast.walk(_parse(expression)))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
+    return frozenset(
+        names | {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is str}
+    )
 
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
@@ -52,7 +62,7 @@ def _value(node: ast.expr, values: Mapping[str, float]) -> float:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return float(number)
-        case ast.Name(id=name) if name not in _FUNCTIONS:
+        case ast.Constant(value=str() as name) | ast.Name(id=name) if name not in _FUNCTIONS:
             return float(values[name])
         case ast.UnaryOp(op=sign, operand=part) if type(sign) in _OPERATORS:
             return _OPERATORS[type(sign)](_value(part, values))

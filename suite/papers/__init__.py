@@ -16,7 +16,6 @@ counts.py          answers counted on schedules, version tables and partitions
 probes*.py         answers from small runs of the engine
 figures.py         answers and panels from simulated cluster runs
 panels.py          the panel function of each figure or table
-printed*.py        answers from printed numbers alone
 orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules, and answers read from them
 *_executor.py      executor for a single figure
 

@@ -34,7 +34,7 @@ GRIDS = ("grid.inter=2", "grid.inter=4", "grid.inter=4 batch.size=8 batch.microb
 
 
 def of_claims() -> Rows:
-    names = [claim.id for claim in load.claims() if any(row.function for row in claim.answers)]
+    names = [claim.id for claim in load.claims() if any(row.computed for row in claim.answers)]
     for name, judged in sorted(judge_with_records(names).items()):
         for each in (judged, *judged.others):
             values = "" if each.evidence in (Evidence.MEASURED, None) else repr(each.ours)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
-from suite.claims.answer import Cases, Number, Papers, Question
+from suite.claims.answer import Cases, Papers, Question
 from suite.claims.plans import scaling_plan
-from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import si
 from suite.memory import checkpointing
@@ -131,48 +129,3 @@ def grid_example(question: Question, papers: Papers) -> tuple[Cases, str]:
     grid = Grid(data=int(question.setting["g_data"]), inter=int(question.setting["g_inter"]))
     ranks = {grid.rank(data=replica, inter=stage) for replica in range(grid.data) for stage in range(grid.inter)}
     return [[len(ranks)]], f"distinct ranks of the grid {grid}, counted"
-
-
-def nodes(question: Question, papers: Papers) -> tuple[Cases, str]:
-    per_node = int(papers.machine(str(question.setting["machine"]))["gpus_per_node"])
-    return [[Fraction(int(question.setting["gpus"]), per_node)]], f"GPUs over the machine's {per_node} per node"
-
-
-def replicas(model: str, system: str, papers: Papers) -> int:
-    """G_data from the GPUs, G_inter and G_intra of AxoNN's Table II."""
-    row = f"axonn.table2.{model}.{system}"
-    gpus = int(papers.setting(f"{row}.g_inter")["gpus"])
-    inter = int(papers.value(f"{row}.g_inter"))
-    intra = 1 if system == "axonn" else int(papers.value(f"{row}.g_intra"))
-    grid = Grid(data=gpus // (inter * intra), inter=inter, tensor=intra)
-    if grid.size != gpus:
-        raise InvalidRequest(
-            f"{row}: {gpus} GPUs do not divide into {inter} x {intra}", rule="G_inter G_intra divides the GPUs"
-        )
-    return grid.data
-
-
-def replica_ratios(question: Question, papers: Papers, *, models: Sequence[str], over: str) -> tuple[Cases, str]:
-    pairs = [(replicas(model, "axonn", papers), replicas(model, over, papers)) for model in models]
-    pairs_text = ", ".join(f"{ours} and {theirs}" for ours, theirs in pairs)
-    return [[Fraction(*pair) for pair in pairs]], f"G_data = GPUs / (G_inter G_intra) of both systems: {pairs_text}"
-
-
-def phases_gain(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Gain of the memory optimization from the printed phases of Figure 6.
-
-    The first value leaves out the optimizer step. The second adds the step after the optimization.
-    """
-    old, new = (
-        sum(papers.exact(f"axonn.fig6.{phase}_time.{when}") for phase in ("pipeline", "data_parallel"))
-        for when in ("before", "after")
-    )
-    step = papers.exact("axonn.fig6.data_parallel_time.after") / papers.exact("axonn.sec5c.allreduce_over_optimizer")
-    cases: list[list[Number]] = [[100 * (1 - new / old)], [100 * (1 - (new + step) / old)]]
-    return cases, "from printed phases; only the optimizer step after is known, so the second value is a lower bound"
-
-
-def order_by_gains(question: Question, papers: Papers, *, over: Sequence[str]) -> tuple[Cases, str]:
-    """Batch times relative to AxoNN's, from its printed gains over the other systems."""
-    times: list[Number] = [1, *(1 / (1 - papers.exact(name) / 100) for name in over)]
-    return [times], "batch times relative to AxoNN's, from printed gains"

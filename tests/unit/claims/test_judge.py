@@ -446,7 +446,7 @@ STANDS_FOR = {  # possible evidence of a value that states none
     Source.MEASURED: {MEASURED},
     Source.EMULATED: {EMULATED},
     Source.SIMULATED: {SIMULATED, DERIVED, MEASURED},
-    Source.ANALYTIC: {DERIVED, PRINTED},
+    Source.ANALYTIC: {DERIVED},
 }
 
 

@@ -25,6 +25,7 @@ def test_arithmetic() -> None:
         ("sqrt(n) + abs(-3)", {"n": 48 * 48}, 51.0),
         ("log(x)", {"x": math.e}, 1.0),
         (" a ", {"a": 1, "unused": 2}, 1.0),
+        ("mean('a.1', 'a.2 high') / 'a.1'", {"a.1": 2, "a.2 high": 4}, 1.5),
         ("1" + "+1" * ((LONGEST - 1) // 2), {}, 1 + (LONGEST - 1) // 2),
     ):
         assert evaluate(expression, values) == pytest.approx(expected, rel=1e-15)
@@ -35,9 +36,9 @@ def test_arithmetic() -> None:
 def test_everything_else_is_refused() -> None:
     rows = {
         "numbers, symbols, + - * / **": [
-            *("", "20 *", "phi = 2", "a; b", "__import__('os').system('true')", "open('x')", "a.real", "a[0]"),
+            *("", "20 *", "phi = 2", "a; b", "__import__(b).system(c)", "open(x)", "a.real", "a[0]"),
             *("[1, 2]", "(1, 2)", "{1: 2}", "lambda: 1", "a if b else c", "a and b", "not a", "a < b", "a // b"),
-            *("a % b", "~a", "a | b", "'text'", "True", "None", "1j", "f'{a}'", "(a := 2)", "[a for a in b]", "sqrt"),
+            *("a % b", "~a", "a | b", "True", "None", "1j", "f'{a}'", "(a := 2)", "[a for a in b]", "sqrt"),
             *("sqrt * 2", "log(x=2)", "log(2, x=3)", "pow(2, 3)", "min(*a)", "(" * 250 + "1" + ")" * 250, "a\x00b"),
         ],
         "a finite number": ["sqrt()", "sqrt(1, 2)", "min(1)"],

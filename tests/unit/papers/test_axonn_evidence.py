@@ -16,7 +16,7 @@ from suite.claims.answer import Papers, Question, answer, answers_of_figure
 from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.papers.axonn import counts, formulas, probes, probes_memory, scaling
+from suite.papers.axonn import counts, probes, probes_memory, scaling
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.refusals import refused
 
@@ -125,22 +125,6 @@ def test_losses_are_those_of_pytorch() -> None:
     assert len(cases) == probes.LOSSES
     assert cases[-1][0] < cases[0][0] - 0.1, "it learns"
     assert all(ours == pytest.approx(right, rel=1e-5) for right, ours in cases)
-
-
-# Printed numbers
-
-
-def test_printed_phases_by_hand() -> None:
-    (bare,), (least,) = formulas.phases_gain(query(), PAPERS)[0]
-    assert float(bare) == pytest.approx(100 * (1 - 38.37 / 46.70))
-    assert float(least) == pytest.approx(100 * (1 - (38.37 + 4.32 / 2.5) / 46.70))
-
-
-def test_order_of_printed_gains() -> None:
-    names = ["axonn.fig11.gain_over_deepspeed", "axonn.fig11.gain_over_megatron"]
-    ((first, second, third),) = formulas.order_by_gains(query(), PAPERS, over=names)[0]
-    assert first == 1
-    assert [float(second), float(third)] == pytest.approx([1 / (1 - 0.1147), 1 / (1 - 0.1814)])
 
 
 def test_measured_answers_name_their_stand_in() -> None:

@@ -74,9 +74,6 @@ HAND: dict[str, tuple[float, ...]] = {
     "axonn.sec5b.allreduce_data_growth": (4, 4),
     "axonn.sec5b.allreduce_gpu_growth": (4, 4),
     "axonn.sec5a.ac_rule": (8, 6, 4, 8, 4, 2, 10),
-    "axonn.table1.nodes.100b": (64,),
-    "axonn.table2.g_data_over_megatron": (8, 4, 8, 8),
-    "axonn.table2.g_data_over_deepspeed.50b": (2,),
     "samo.sec3.mixed_precision_overhead": (25,),
     "samo.sec3a.compressible_share": (90,),
     "samo.sec3.gpt3_model_state": (20e-9 * (96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288),),
@@ -89,20 +86,12 @@ HAND: dict[str, tuple[float, ...]] = {
     "samo.sec4b.lower_g_inter": (1, 2, 1, 4, 2, 16, 4, 32),
     "samo.eq8.bubble_derivative": (3 / 9, 0.95 / 64, 34.5 / 48**2),
     "samo.eq11.send_derivative": (4 * 512 / 256, 4 * 2048 / 256, 4 * 120 / 180),
-    # the row's batch over 8 and over 1 per GPU
-    "samo.table1.gpus.vgg_19": (128 / 8, 128),
-    "samo.table1.gpus.gpt3_13b": (2048 / 8, 2048),
-    "samo.table1.batch_size.gpt3_6_7b": (1024,),
-    "samo.table1.batch_per_gpu": (1, 8),
     # a tenth of all but attention's own share, which is 1 / (1 + 6 h / s + V / (2 s l))
     "samo.sec5b.sputnik_flops": tuple(
         10 + 90 / (1 + 6 * hidden / 2048 + 51200 / (2 * 2048 * layers))
         for layers, hidden in ((24, 2048), (32, 2560), (32, 4096), (40, 5120))
     ),
     "samo.fig5.pure_data_parallel": (1, 1, 1, 1),
-    "samo.sec6b.cnn_size_ratio": (1300 / 143.67, 13000 / 126.89),
-    "samo.sec1.communication_saved_share": (40,),
-    "samo.fig8.overhead_falls": (12, 10.18, 8),
     "samo.sec6b.similar_communication": (2 * 126886696, 2 * 143667240),
 }
 
@@ -143,27 +132,13 @@ def test_answers_do_move_with_what_they_are_made_of() -> None:
 
     summit = [{**row, "gpus_per_node": 4, "gpu_memory_gigabyte": 80} for row in SETTINGS["machines"]]
     machines = {**SETTINGS, "machines": summit}
-    for name in ("axonn.table1.nodes.12b", "axonn.sec5b.model_state_over_dram", "samo.sec4b.lower_g_inter"):
+    for name in ("axonn.sec5b.model_state_over_dram", "samo.sec4b.lower_g_inter"):
         assert moved(name, settings=machines)
     wider = {name: replace(shape, hidden=2 * shape.hidden) for name, shape in shapes().items()}
     for name in ("axonn.sec4a.message_size", "axonn.sec5b.model_state_per_gpu", "samo.sec3b.index_width"):
         assert moved(name, shapes=wider)
-    for name, changed, value in (
-        ("samo.sec6b.cnn_size_ratio", "samo.table1.parameters.gpt3_xl", 1.4e9),
-        ("samo.table1.batch_per_gpu", "samo.table1.batch_size.vgg_19", 256.0),
-        ("axonn.table2.g_data_over_deepspeed.12b", "axonn.table2.12b.deepspeed_3d.g_inter", 4.0),
-    ):
-        assert moved(name, claims={**ALL, changed: replace(ALL[changed], value=value)})
-
-
-def test_row_that_disagrees_is_a_separate_case() -> None:
-    batch = "samo.table1.batch_size.vgg_19"
-    others = replace(papers(), claims={**ALL, batch: replace(ALL[batch], value=256.0)})
-    name = "samo.table1.gpus.gpt3_xl"
-    answered = answer(ALL[name], ROWS[name], others)
-    agreed, other = (64, 512), (512 / 16, 512 / 2)  # 256 images on 16 GPUs and on 128
-    assert answered.values == (*agreed, *other)
-    assert "5 rows give 2 answers" in answered.note
+    changed = "samo.table1.gpus.gpt3_13b"
+    assert moved("samo.sec4b.lower_g_inter", claims={**ALL, changed: replace(ALL[changed], value=(48.0, 2048.0))})
 
 
 def test_formula_answers_follow_their_points() -> None:
@@ -186,6 +161,3 @@ def test_metrics_are_the_answers_under_the_claims_names() -> None:
     name = "samo.fig2.break_even"
     metrics = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
     assert metrics[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
-    printed = metrics["samo.table1.batch_per_gpu"]
-    assert (printed.evidence, printed.fed_by) == ("printed", ())
-    assert "claim.samo.table1.batch_size.vgg_19" in printed.reads

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from suite.claims import load
-from suite.claims.answer import Papers, Question, answer
+from suite.claims.answer import Question, answer
 from suite.claims.figure_executor import find_figure
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.pipeoptim import counts, memory_account, printed_cells, systems
+from suite.papers.pipeoptim import counts, memory_account, systems
 from suite.papers.pipeoptim import probes_drift as drifts
 from suite.papers.pipeoptim import probes_ranks as ranks
 from suite.papers.pipeoptim.probes import DEPTH, WatchedTraining, train_watched
@@ -154,32 +152,6 @@ def test_microbatches_learn_what_plain_training_learns() -> None:
     losses = ours(ranks.gpipe, microbatches=4)
     assert len(losses) == 13
     assert all(piped == pytest.approx(alone, rel=1e-9) for alone, piped in losses)
-
-
-# printed cells
-
-
-def papers(**values: Any) -> Papers:
-    """Claims that publish these values, and nothing else."""
-    claim = load.claims()[0]
-    return Papers({name: replace(claim, id=name, value=value) for name, value in values.items()}, {}, {})
-
-
-def test_printed_cells_by_hand() -> None:
-    cells = papers(a=35.3, b=50.5, c=47.3, bound=(12.91, float("inf")), hours=7.76, epoch=900.0)
-    question = Question({})
-    assert float(printed_cells.mean(question, cells, of=["a", "b", "c"])[0][0][0]) == pytest.approx(44.3667, abs=1e-4)
-    assert float(printed_cells.ratio(question, cells, of="bound", over="hours")[0][0][0]) == pytest.approx(12.91 / 7.76)
-    assert float(printed_cells.product(question, cells, of="bound", by="hours")[0][0][0]) == pytest.approx(12.91 * 7.76)
-    assert printed_cells.hours(question, cells, epoch="epoch", epochs=70)[0] == [[17.5]]
-    (lower, other), *_ = printed_cells.cases(question, cells, of=[["bound", "hours"]])[0]
-    assert (float(lower), float(other)) == (12.91, 7.76)
-    sentence = Papers({"sentence": replace(cells.claims["a"], printed=("21.29", "21.20"))}, {}, {})
-    assert printed_cells.stated(question, sentence, beside="sentence", place=1)[0] == [[Fraction("21.20")]]
-    data = papers(images=60000.0, classes=100.0, train=500.0, test=100.0)
-    assert printed_cells.images(question, data, classes="classes", each=["train", "test"])[0] == [[60000]]
-    assert printed_cells.classes(question, data, images="images", each=["train", "test"])[0] == [[100]]
-    assert printed_cells.rest(question, data, images="images", classes="classes", less="test")[0] == [[500]]
 
 
 # batches that fit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from suite.claims import load
-from suite.claims.answer import Papers, Question
+from suite.claims.answer import Question
 from suite.claims.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
@@ -19,7 +18,7 @@ from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
-from suite.papers.sparse_gnn import printed, probes_runs, probes_watch
+from suite.papers.sparse_gnn import probes_runs, probes_watch
 from suite.papers.sparse_gnn import probes_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
 
@@ -151,29 +150,6 @@ def test_rows_sent_on_stand_ins_equal_planned_volumes() -> None:
     rows = values("random_order_rows", question_of(), cases=cases, share=0.25)
     vertices = [LAB.matrix(graph).shape[0] for graph, _ in cases]
     assert rows == [[case[0].total, n * (k - 1) / 4] for case, n, (_, k) in zip(counted, vertices, cases, strict=True)]
-
-
-# -- printed cells -----------------------------------------------------------------------------------------------------
-
-
-def test_answers_from_printed_cells() -> None:
-    claims_by_id = published()
-    papers = Papers(claims_by_id, {}, {})
-    name = "sparse_gnn.table2.{}.p_16"
-    ((percent,),) = printed.imbalance(
-        question_of(), papers, maximum=name.format("maximum"), average=name.format("average")
-    )[0]
-    assert float(percent) == pytest.approx(100 * (333.5 / 199.6 - 1))
-    edges, vertices = "sparse_gnn.table3.reddit.edges", "sparse_gnn.table3.reddit.vertices"
-    arguments = {"of": [[edges, ""]], "over": [[vertices, f"{vertices} * {vertices}"]]}
-    assert printed.ratios(question_of(), papers, **arguments)[0] == [[114848857 / 232965, pytest.approx(1 / 232965**2)]]
-    calls = {"total": "sparse_gnn.sec4.1.comm_total_1d", "one": "sparse_gnn.sec4.1.comm_one_spmm_1d"}
-    ((two, five),) = printed.products_in_total(question_of([{"L": 2}, {"L": 5}]), papers, **calls)[0]
-    assert (two, five) == (pytest.approx(4), pytest.approx(10))
-    total = claims_by_id[calls["total"]]
-    halved = replace(total, expression=f"({total.expression})/2")
-    other = Papers({**claims_by_id, total.id: halved}, {}, {})
-    assert printed.products_in_total(question_of([{"L": 2}]), other, **calls)[0] == [[pytest.approx(2)]]
 
 
 def test_parts_without_cut_send_nothing() -> None:
