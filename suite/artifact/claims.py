@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import yaml
-
 from suite.claims.claim import Judged
 from suite.claims.claim_text import command, ours, published
+from suite.config.families import content, groups
 from suite.core.resources import conf_folder
 from suite.core.units import seconds
 from suite.report.files import inert
@@ -52,12 +51,8 @@ class ClaimRow:
 @cache
 def expected_seconds() -> Mapping[str, float]:
     """Seconds of each experiment on two quiet cores, from its YAML."""
-    by_experiment = {}
-    for path in sorted((CONF / "experiment").glob("*.yaml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        if "expected_seconds" in content.get("experiment", {}):
-            by_experiment[path.stem] = float(content["experiment"]["expected_seconds"])
-    return by_experiment
+    named = {name: content("experiment", name).keys["experiment"] for name in groups()["experiment"]}
+    return {name: float(keys["expected_seconds"]) for name, keys in named.items() if "expected_seconds" in keys}
 
 
 def rows(judged: Sequence[Judged], store: ReportStore) -> list[ClaimRow]:

@@ -10,10 +10,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from suite.claims import judge, load
 from suite.claims.answer import Papers, metrics_of
@@ -21,13 +20,11 @@ from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
 from suite.claims.formula_executor import FIGURE, FormulaExecutor
 from suite.claims.load import Answered
 from suite.config.compose import combinations, resolve
+from suite.config.families import content, groups
 from suite.core.errors import InvalidRequest
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.core.resources import conf_folder
 from suite.report.load import ReportStore, StoredRecord
 from suite.runner.executors.registry import without_ranks
-
-EXPERIMENTS = conf_folder() / "experiment"
 
 
 def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
@@ -167,11 +164,9 @@ def source_of(paper: str, figure: str) -> Any:
 def _run_of(figure: str) -> list[str]:
     """Config overrides of an experiment's run that computes a figure. Raises InvalidRequest if there is none."""
     override = f"executor.figure={figure}"
-    for path in sorted(EXPERIMENTS.glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) if figure in text else {}
-        for line in content.get("experiment", {}).get("runs", []):
-            for run in combinations(shlex.split(line)):
-                if override in run:
-                    return [f"experiment={path.stem}", *run]
+    for name in groups()["experiment"]:
+        lines = content("experiment", name).keys["experiment"].get("runs", [])
+        for run in chain.from_iterable(combinations(shlex.split(line)) for line in lines if figure in line):
+            if override in run:
+                return [f"experiment={name}", *run]
     raise InvalidRequest(f"no experiment computes the figure {figure}", rule="a run with executor.figure")

@@ -121,10 +121,12 @@ class Command:
     def _unknown(self, argument: str, flags: Sequence[str]) -> InvalidRequest:
         if argument.startswith("-"):
             return UnknownName("option", argument.partition("=")[0], flags, alike=_MIN_SIMILARITY, legal="")
-        groups = [*CONF.glob("*/")] if self.config else []
-        if choice := next((file for file in (CONF / "system", *groups) if (file / f"{argument}.yaml").is_file()), None):
-            return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{choice.name}={argument}")
-        known = [*flags, *(f"{key}=" for key in self.keys), *(f"{group.name}=" for group in groups)]
+        from suite.config.families import groups
+
+        by_group = {"system": [], **groups()} if self.config else {}
+        if group := next((group for group, choices in by_group.items() if argument in choices), None):
+            return InvalidRequest(f"unknown argument {argument!r}", rule="KEY=VALUE", legal=f"{group}={argument}")
+        known = [*flags, *(f"{key}=" for key in self.keys), *(f"{group}=" for group in by_group)]
         return UnknownName("argument", argument, known, alike=_MIN_SIMILARITY, legal="")
 
     def _parser(self) -> _Parser:

@@ -30,18 +30,17 @@ from yaml import YAMLError
 
 from suite.claims import load
 from suite.config.defaults import defaults
+from suite.config.families import CONF, choices_in, family_members, groups
 from suite.config.locate import TARGET, search
 from suite.config.places import OF_RANKS, check_parts
 from suite.config.plugins import argument_names
 from suite.config.refusals import every_key, of_other_kind
 from suite.config.run import RunConfig, checked_run
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
-from suite.core.resources import conf_folder
 from suite.core.values import leaves
 
-CONF = conf_folder()
 CHOICES = "choices"  # interpolations read the choice of each group here: ${choices.schedule}
-_GROUPS = frozenset(folder.name for folder in CONF.iterdir() if folder.is_dir())
+_GROUPS = frozenset(groups())
 FOLDERS = "launch.python_path"
 Composed = tuple[dict[str, Any], dict[str, Any]]  # keys with resolved interpolations, and as they are written
 
@@ -68,8 +67,12 @@ def _formula_runs() -> list[str]:
 
 
 def register() -> None:
-    """Register the models' defaults, over which Hydra merges conf/config.yaml, and the resolvers for configs."""
-    ConfigStore.instance().store(name="model_defaults", node=dict(defaults()))
+    """Register the models' defaults, over which Hydra merges conf/config.yaml, the families, and the resolvers."""
+    store = ConfigStore.instance()
+    store.store(name="model_defaults", node=dict(defaults()))
+    for group in groups():
+        for name, member in family_members(CONF / group).items():
+            store.store(name, dict(member.keys), group, "_global_" if member.is_global else None, provider="main")
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
     OmegaConf.register_new_resolver("formula_runs", _formula_runs, replace=True)
@@ -116,7 +119,7 @@ def _loader(folders: tuple[str, ...]) -> ConfigLoaderImpl:
     for folder in map(Path, folders):
         path.append("launch.python_path", f"file://{folder}")
         for group, names in groups().items():
-            if twice := {*names} & {*_choices(folder / group)}:  # Hydra would silently take the first
+            if twice := {*names} & {*choices_in(folder / group)}:  # Hydra would silently take the first
                 name = min(twice)
                 rule = f"there is a {group}={name} already"
                 raise InvalidRequest(f"{folder / group / name}.yaml", rule=rule, legal=f"{group}={name}_of_mine")
@@ -194,15 +197,6 @@ def plain(config: DictConfig, resolved: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in data.items() if key != CHOICES}
 
 
-def groups() -> dict[str, list[str]]:
-    """The config groups and their choices."""
-    return {folder.name: _choices(folder) for folder in CONF.iterdir() if folder.is_dir()}
-
-
-def _choices(folder: Path) -> list[str]:
-    return sorted(file.stem for file in folder.glob("*.yaml"))
-
-
 def own_folders(overrides: Sequence[str]) -> list[Path]:
     """The folders of `launch.python_path`. They hold modules, and YAML files in folders named like the folders of
     conf/. Raises InvalidRequest.
@@ -268,7 +262,7 @@ def explained(error: Exception, overrides: Sequence[str]) -> SuiteError:
         return InvalidRequest(f"the override {error.override}", rule=rule, legal=f"{name}=VALUE")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        return UnknownName(group, choice, error.options)
+        return UnknownName(group, choice, [name for name in error.options if not name.startswith("_")])
     text = " ".join(str(error).split())
     for pattern, rule, legal in _REFUSALS:
         if match := re.search(pattern, text):

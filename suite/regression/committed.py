@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from suite.config.families import groups
 from suite.core.errors import SuiteError
 from suite.core.record import Record
-from suite.core.resources import conf_folder
 from suite.core.values import Json, leaves
 from suite.runner.keys_read import BOOKKEEPING, DECLARED, below, reads
 from suite.runner.runs import Run, expand
@@ -43,7 +43,7 @@ def _changes(old: Mapping[str, Json], run: Run) -> list[str]:
 @cache
 def _runs(experiment: str) -> Sequence[Run]:
     """The runs of an experiment; none without such an experiment."""
-    if experiment not in {path.stem for path in (conf_folder() / "experiment").glob("*.yaml")}:
+    if experiment not in groups()["experiment"]:
         return ()
     try:
         return expand([f"experiment={experiment}"])

@@ -189,7 +189,7 @@ def _check_pairs(file: ScheduleFile) -> None:
 
 
 def from_file(file: str) -> ListedSchedule:
-    """The schedule of a file that keeps every law, for `conf/schedule/torch_csv.yaml`.
+    """The schedule of a file that keeps every law, for `schedule=torch_csv`.
 
     Raises InvalidRequest for a file that cannot be read, and IllegalSchedule as `check_schedule_file` does.
     """

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from suite.config.compose import CONF, combinations, compose_both, composed, groups, register, resolve
+from suite.config.compose import combinations, compose_both, composed, register, resolve
+from suite.config.families import CONF, family_members, groups
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
@@ -165,9 +166,14 @@ def test_choice_composes_builds_and_is_accepted(group: str, choice: str) -> None
 
 def test_every_file_is_a_choice_of_a_group() -> None:
     shared = CONF / "experiment" / "shared"  # parts of experiments
-    paths = [path for path in CONF.rglob("*.yaml") if path.parent != shared]
+    paths = [path for path in CONF.rglob("[!_]*.yaml") if path.parent != shared]
     files = {path.relative_to(CONF).with_suffix("").as_posix() for path in paths}
-    assert files == {"config", "nightly", *(f"{group}/{choice}" for group in CHOICES for choice in CHOICES[group])}
+    assert files - {"config", "nightly"} <= {f"{group}/{choice}" for group in CHOICES for choice in CHOICES[group]}
+
+
+def test_no_choice_has_a_file_and_an_entry_of_a_family() -> None:
+    for group in CHOICES:
+        assert not {file.stem for file in (CONF / group).glob("*.yaml")} & {*family_members(CONF / group)}
 
 
 @pytest.mark.parametrize("choice", drawn(systems(), n=4))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from suite.cli.main import main
-from suite.config.compose import CONF, own_folders, resolve
+from suite.config.compose import own_folders, resolve
+from suite.config.families import CONF
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.record import Record

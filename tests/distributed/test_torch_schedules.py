@@ -8,7 +8,7 @@ import pytest
 
 from suite.cli.draw import draw
 from suite.cli.run import run
-from suite.config.compose import groups
+from suite.config.families import groups
 from suite.conformance.outcomes import check_losses
 from suite.core.record import Outcome
 from tests.support.drawn import few

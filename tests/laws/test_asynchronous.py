@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import nn
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm.p2p import threads
-from suite.config.compose import CONF, groups, resolve
+from suite.config.compose import resolve
+from suite.config.families import content, groups
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import World
@@ -313,8 +313,7 @@ def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) ->
 
 def asynchronous() -> list[str]:
     """Systems of conf/system with an update interval, read from the YAML files, as composing all takes seconds."""
-    files = {name: yaml.safe_load((CONF / "system" / f"{name}.yaml").read_text()) for name in groups()["system"]}
-    return [name for name, content in files.items() if content.get("update_interval")]
+    return [name for name in groups()["system"] if content("system", name).keys.get("update_interval")]
 
 
 @pytest.mark.parametrize("name", drawn(asynchronous(), n=2))

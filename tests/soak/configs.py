@@ -12,11 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from suite.config.compose import CONF, composed, groups
+from suite.config.compose import composed
+from suite.config.families import CONF, content, groups
 
 ALONE = ("experiment", "scale", "grid", "launch", "cost", "executor")  # groups that are not drawn as others
 EXECUTORS = [
@@ -74,8 +74,8 @@ def base() -> Mapping[str, Any]:
 @cache
 def keys(group: str, choice: str) -> Mapping[str, Any]:
     """The keys that a choice of a group brings."""
-    text = (CONF / group / f"{choice}.yaml").read_text(encoding="utf-8")
-    entries = leaves(yaml.safe_load(text), "" if "@package _global_" in text else f"{group}.")
+    chosen = content(group, choice)
+    entries = leaves(chosen.keys, "" if chosen.is_global else f"{group}.")
     return {key: value for key, value in entries if "." in key}
 
 
@@ -83,10 +83,10 @@ def keys(group: str, choice: str) -> Mapping[str, Any]:
 def answers() -> Mapping[str, list[str]]:
     """By key, what experiments of at most a minute say of it on their runs' lines."""
     values_by_key: dict[str, list[str]] = {}
-    for file in sorted((CONF / "experiment").glob("*.yaml")):
-        text = file.read_text(encoding="utf-8")
-        if yaml.safe_load(text)["experiment"]["expected_seconds"] <= 60:
-            for key, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)+)=([\w.]+)", text):
+    for name in groups()["experiment"]:
+        experiment = content("experiment", name).keys["experiment"]
+        if experiment["expected_seconds"] <= 60:
+            for key, value in re.findall(r"([a-z_]+(?:\.[a-z_]+)+)=([\w.]+)", str(experiment.get("runs"))):
                 values_by_key.setdefault(key, []).append(value)
     return values_by_key
 

@@ -6,12 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from suite.config.compose import resolve
+from suite.config.families import content, groups
 from suite.config.plugins import build
 from suite.core.op import Op
 from suite.core.protocols import Chunk, CostModel
@@ -23,7 +21,6 @@ from suite.simulate.network.machine import Link, Machine
 from suite.simulate.worker import NetworkModel
 from suite.workload import Transformer
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 FREE = NetworkModel(lambda first, second: Link(0.0, 1e30))  # messages take no time
 TINY = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)  # 872 parameters a block, 160, 16 + 128
 
@@ -60,12 +57,11 @@ class Drawn(CostModel):
 
 
 def raw(group: str, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text(encoding="utf-8"))
-    return content
+    return dict(content(group, name).keys)
 
 
 def names(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    return groups()[group]
 
 
 def conf(group: str, name: str) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from suite.config.compose import compose_both, groups
+from suite.config.compose import compose_both
+from suite.config.families import groups
 from suite.core.errors import InvalidRequest
 from suite.runner.runs import freeze
 

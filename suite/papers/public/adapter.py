@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from suite.config.families import content, groups
 from suite.config.plugins import build
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
-from suite.core.resources import conf_folder
 from suite.papers.public.cells import CellMachine, PublicCell
 from suite.schedule.by_name import schedule_by_name
 from suite.simulate.network.machine import Link, Machine
@@ -148,11 +148,8 @@ def default_settings() -> Defaults:
 @cache
 def machines() -> Mapping[str, Machine]:
     """Data sheets of conf/machine by the names of their devices."""
-    built: list[Machine] = []
-    for path in sorted((conf_folder() / "machine").glob("*.yaml")):
-        sheet = read_typed(dict[str, Any], path)
-        if sheet.get("devices"):
-            built.append(build(sheet))
+    sheets = [content("machine", name).keys for name in groups()["machine"]]
+    built = [build(sheet) for sheet in sheets if sheet.get("devices")]
     return {device: machine for machine in built for device in machine.devices}
 
 

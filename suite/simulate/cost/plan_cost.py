@@ -208,5 +208,5 @@ def of(
     microbatch: int,
     split: str = "even",
 ) -> PlanCost:
-    """Cost model of a config's own model and grid (conf/cost/analytic.yaml)."""
+    """Cost model of a config's own model and grid (cost=analytic)."""
     return PlanCost(SimulationPlan(shape, system, grid, batch, microbatch, split), machine, efficiency)

@@ -8,16 +8,17 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import yaml
 
 from suite.cli import plan
 from suite.cli.main import main
+from suite.config.families import content
 from suite.core.exit_codes import Exit
 from suite.papers.public.calibrate import FittedConstant, share_of, shares
 from suite.papers.public.league import constants
 from suite.simulate.operations.setup import TrainingSetup
 from suite.workload import flops
 
-CONF = Path(__file__).parents[3] / "conf"
 LINE = "model=llama3_8b machine=h100 devices=8 batch=16 top=3"
 ROW = re.compile(
     r"^ *(\d+) +(\d+) x (\d+) x (\d+) +(\w+) +(\w+) +(\d+) +(\d+) +(\w+) +([\d.]+) +([\d,]+) +([\d.]+) +([\d.]+)$"
@@ -146,12 +147,11 @@ def test_a_model_that_fits_nowhere_is_refused(capsys: pytest.CaptureFixture[str]
 
 
 def test_models_and_machines_of_a_folder_are_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for group, name, changes in (("model", "llama3_8b", {"layers: 32": "layers: 16"}), ("machine", "h100", {})):
-        text = (CONF / group / f"{name}.yaml").read_text()
-        for old, new in {f"name: {name}": "name: mine", "memory: 84.9e+9": "memory: 41.5e+9", **changes}.items():
-            text = text.replace(old, new)
+    model, machine = dict(content("model", "llama3_8b").keys), dict(content("machine", "h100").keys)
+    model["shape"] = model["shape"] | {"layers": 16}
+    for group, keys in (("model", model), ("machine", machine | {"memory": 41.5e9})):
         (tmp_path / group).mkdir()
-        (tmp_path / group / "mine.yaml").write_text(text)
+        (tmp_path / group / "mine.yaml").write_text(yaml.safe_dump(keys | {"name": "mine"}))
     words = ["model=mine", "machine=mine", "devices=8", "batch=16", "top=1"]
     assert main(["plan", f"launch.python_path=[{tmp_path}]", *words]) == Exit.OK
     printed = capsys.readouterr().out

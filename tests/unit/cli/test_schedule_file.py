@@ -8,7 +8,7 @@ import pytest
 
 from suite.cli.check import main as check
 from suite.cli.draw import main as draw
-from suite.config.compose import groups
+from suite.config.families import groups
 from suite.core.exit_codes import Exit
 from tests.support.drawn import few
 

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from suite.cli.config import DOCS
-from suite.config.compose import CONF, composed, groups, resolve
+from suite.config.compose import composed, resolve
 from suite.config.defaults import completed, defaults, without_defaults
 from suite.config.executor import BY_KIND, EmulatedExecutor, PluginExecutor, reads_graphs
+from suite.config.families import content, groups
 from suite.config.optimizer import OWN_KEYS
 from suite.config.reference import page, schema
 from suite.config.refusals import every_key, legal_value, validated
@@ -141,14 +142,12 @@ def test_bucket_keys_are_no_arguments_of_update_rules() -> None:
 def test_no_yaml_file_repeats_a_default() -> None:
     """Experiments may name a key for the reader; a site fills in the template of its launcher."""
     usual = dict(leaves(defaults()))
-    for file in CONF.rglob("*.yaml"):
-        if "experiment" in file.parts or file.name == "site_template.yaml":
-            continue
-        text = file.read_text(encoding="utf-8")
-        inside = file.parent != CONF and "@package _global_" not in text
-        values = leaves(yaml.safe_load(text), file.parent.name if inside else "")
+    choices = [(group, name) for group, names in groups().items() if group != "experiment" for name in names]
+    for group, name in choices:
+        chosen = content(group, name)
+        values = leaves(chosen.keys, "" if chosen.is_global else group)
         repeated = [key for key, value in values if key in usual and repr(value) == repr(usual[key])]
-        assert repeated == [], file
+        assert repeated == [] or name == "site_template", (group, name)
 
 
 def test_every_default_of_a_closed_group_is_composed() -> None:

@@ -6,14 +6,13 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from suite.claims import load
 from suite.claims.claim import Claim, Judged, Verdict
+from suite.config.families import content, groups
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
@@ -28,7 +27,6 @@ from tests.support.refusals import refused
 from tests.support.report_records import in_store, make
 
 NAN = math.nan
-CONF = Path(__file__).parents[3] / "conf"
 KEY = "optimizer.buckets_per_reduction"
 K = {
     "title": "Update against k",
@@ -442,11 +440,10 @@ def test_claim_without_a_number_is_a_remark():
 
 def test_panels_of_all_experiments_name_existing_claims():
     published = {each_claim.id: each_claim for each_claim in load.claims()}
-    for choice in sorted((CONF / "experiment").glob("*.yaml")):
-        plan = yaml.safe_load(choice.read_text(encoding="utf-8")) or {}
-        for row in plan.get("experiment", {}).get("panels") or ():
+    for choice in groups()["experiment"]:
+        for row in content("experiment", choice).keys["experiment"].get("panels", ()):
             for points in read_panel(row).paper.values():
-                assert all(isinstance(published[name].value, float) for name in points.values()), choice.stem
+                assert all(isinstance(published[name].value, float) for name in points.values()), choice
 
 
 # malformed and far too much

@@ -16,7 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.base import Settings
-from suite.config.compose import compose_both, groups, register, resolve
+from suite.config.compose import compose_both, register, resolve
+from suite.config.families import groups
 from suite.config.locate import locate
 from suite.config.places import check_parts
 from suite.config.refusals import every_key

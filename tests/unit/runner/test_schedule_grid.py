@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from suite.config.compose import groups, resolve
+from suite.config.compose import resolve
+from suite.config.families import groups
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval

@@ -12,13 +12,12 @@ from torch.distributed.pipelining import _schedule_visualizer
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
+from suite.config.families import content
 from suite.config.plugins import build
-from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
-from suite.core.resources import conf_folder
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.schedule import ZBV, DualPipeV, LoopedBFS, MessageDriven, MessageDrivenSplit, MessageDrivenV, OneFOneB
@@ -88,7 +87,7 @@ def test_loop_and_fold_place_every_stage_once() -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_schedule_by_name_is_that_of_its_file(name: str) -> None:
-    settings = read_typed(dict[str, Any], conf_folder() / "schedule" / f"{name}.yaml")
+    settings = content("schedule", name).keys
     assert schedule_by_name(name, chunks=2) == build(settings)
     assert schedule_by_name("interleaved") == schedule_by_name("one_f_one_b")
     assert schedule_by_name("interleaved", 4) != schedule_by_name("interleaved", 2)
