@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from suite.simulate.operations.layouts import RankedLayouts
     from suite.simulate.operations.setup import TrainingSetup
     from suite.simulate.operations.step import TrainingStep
-    from suite.workload.language_model import LanguageModel
+    from suite.workload import LanguageModel, Transformer
 
 REQUIRED = {"model": "llama3_8b", "machine": "h100", "devices": "64"}  # and an example of each
 FOLDERS = "launch.python_path"
@@ -50,7 +50,7 @@ def default_batch(sequence: int, devices: int) -> int:
     return max(devices, 1 << max(0, round(log2(BATCH_TOKENS / sequence))))
 
 
-def described(model: str, machine: str, folders: str = "[]") -> tuple[LanguageModel, Machine]:
+def described(model: str, machine: str, folders: str = "[]") -> tuple[LanguageModel | Transformer, Machine]:
     """A language model and the data sheet of a machine from their files in conf/ or in `folders` of one's own.
 
     Raises UnknownName for a name without a file, and Unsupported for another network or a machine without a family.
@@ -62,9 +62,7 @@ def described(model: str, machine: str, folders: str = "[]") -> tuple[LanguageMo
     config = resolve([f"{FOLDERS}={folders}", f"model={model}", f"machine={machine}", "executor=simulated"])
     assert isinstance(config.executor, SimulatedExecutor)
     shape, sheet = config.model.shape.build(), config.executor.machine.build()
-    if isinstance(shape, Transformer):
-        shape = LanguageModel.of(shape)
-    if not isinstance(shape, LanguageModel):
+    if not isinstance(shape, LanguageModel | Transformer):
         rule = "layouts are searched for a LanguageModel or a Transformer"
         raise Unsupported("model", model, rule=rule, legal=f"model={REQUIRED['model']}")
     if not sheet.family:

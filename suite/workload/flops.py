@@ -5,8 +5,7 @@ A backward pass counts as two forward passes. Recomputation adds one forward pas
 
 from __future__ import annotations
 
-from suite.workload.language_model import LanguageModel
-from suite.workload.transformer import Network, Transformer
+from suite.workload.transformer import DecoderOnly, Network, Transformer
 
 
 def forward(shape: Network) -> int:
@@ -30,7 +29,7 @@ def attention(shape: Transformer) -> int:
     return shape.layers * 4 * shape.sequence**2 * shape.hidden
 
 
-def per_trained_token(shape: LanguageModel) -> float:
+def per_trained_token(shape: DecoderOnly) -> float:
     """Flops of training per token by the usual formula 6 N + 12 l h s (PaLM, arXiv 2204.02311, Appendix B).
 
     N counts every parameter with all embeddings, and attention counts in full, without a causal mask.

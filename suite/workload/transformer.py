@@ -1,13 +1,13 @@
-"""Shape of a GPT: parameters, flops and activation bytes per layer.
+"""Shapes of decoder-only language models: parameters, flops and activation bytes per layer.
 
-Every network is a list of such layers (suite.models.image_shapes has others). A GPT has an embedding, `layers` blocks
-and a head. The head shares its weight matrix with the embedding unless `tied` is False. Counts are per sequence of
-`sequence` tokens. Flops count matrix products only.
+Every network is a list of such layers (suite.models.image_shapes has others). The
+engine trains a Transformer, which is a GPT; GPT-3, Llama and Mistral in general (suite.workload.language_model) are
+simulated only. Counts are per sequence of `sequence` tokens. Flops count matrix products only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from suite.core.errors import InvalidRequest, refuse
@@ -97,8 +97,145 @@ def check_counts(shape: Any, **least: int) -> None:
             refuse([(broken, f"model.shape.{each.name}={format_value(value)}", f"at least {low}", legal)])
 
 
+class DecoderOnly(Network):
+    """A decoder-only language model: layers of attention and MLP between an embedding and a language head.
+
+    Attributes:
+        heads: Attention heads of the queries.
+        kv_heads: Attention heads of keys and values, each shared by a group of query heads (grouped-query attention).
+        ffn: Width of the hidden layer of the MLP.
+        gated: Whether the MLP has a gate (SwiGLU): three matrices, no biases, rotary positions and RMS norms, as Llama.
+            Otherwise the model has two matrices, biases, learned positions and layer norms, as GPT-3.
+        tied: Whether the language head shares the matrix of the embedding.
+    """
+
+    content = "text"
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    vocabulary: int
+    kv_heads: int
+    ffn: int
+    gated: bool
+    attention_bias: bool = True
+
+    @property
+    def tokens(self) -> int:
+        return self.sequence
+
+    @property
+    def key_width(self) -> float:
+        """Width of keys, and of values."""
+        return self.hidden * self.kv_heads / self.heads
+
+    @property
+    def block_weights(self) -> int:
+        """Entries of the weight matrices of a block; 12 h^2 in a GPT."""
+        matrices = 3 if self.gated else 2
+        return round(self.hidden * (2 * self.hidden + 2 * self.key_width) + matrices * self.hidden * self.ffn)
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of a block: weights, norms, and biases where the model has them; 12 h^2 + 13 h in a GPT."""
+        if self.gated:
+            return self.block_weights + 2 * self.hidden
+        queries = round(self.hidden + 2 * self.key_width) if self.attention_bias else 0
+        return self.block_weights + 6 * self.hidden + queries + self.ffn
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the embedding, with learned positions where the model has them."""
+        return self.hidden * (self.vocabulary + (0 if self.gated else self.sequence))
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of the final norm and of the language head; a tied matrix belongs to the embedding."""
+        return self.hidden * (1 if self.gated else 2) + (0 if self.tied else self.hidden * self.vocabulary)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; a tied matrix counts once."""
+        return self.embedding_parameters + self.layers * self.block_parameters + self.head_parameters
+
+    @property
+    def block_flops(self) -> int:
+        """Flops of one forward pass of a block for one sequence, with attention in full."""
+        return self.sequence * (2 * self.block_weights + 4 * self.sequence * self.hidden)
+
+    @property
+    def flops(self) -> int:
+        """Flops of one forward pass of one sequence."""
+        return self.layers * self.block_flops + 2 * self.sequence * self.hidden * self.vocabulary
+
+    def embedding(self, width: int = 4) -> LayerShape:
+        return LayerShape(
+            name="embedding",
+            parameters=self.embedding_parameters,
+            flops=0,
+            saved=0,
+            output=self.sequence * self.hidden * width,
+            working=0,
+            weight_working=self.vocabulary * self.hidden * width,
+            checkpointed=False,
+        )
+
+    def block(self, width: int = 4) -> LayerShape:
+        """Shape of a block.
+
+        Saved, in units of one s x h activation of a GPT: the input, the outputs of both norms, queries, keys and values
+        (3), the output of attention, the middle residual, and the hidden layer of the MLP before and after GELU (4 +
+        4): 16. Owed are as many: inputs of attention, its projection, the MLP and its second layer (1 + 1 + 1 + 4), and
+        gradients of the outputs of these products (3 + 1 + 4 + 1).
+        """
+        h, f, unit = self.hidden, self.ffn, self.sequence * width
+        saved = round(unit * (6 * h + 2 * self.key_width + (3 if self.gated else 2) * f))
+        return LayerShape(
+            name="block",
+            parameters=self.block_parameters,
+            flops=self.block_flops,
+            saved=saved,
+            output=unit * h,
+            working=unit * (2 * h + f),  # the gradients of the MLP's hidden layer and of its two neighbours
+            weight_working=h * f * width,
+            prunable=self.prunable,
+            deferred=2 * self.sequence * self.block_weights,
+            owed=saved,
+        )
+
+    @property
+    def prunable(self) -> tuple[int, ...]:
+        """Entries of each weight of a block that a mask may prune."""
+        return ()
+
+    def head(self, width: int = 4) -> LayerShape:
+        """Shape of the final norm and the language head.
+
+        The loss, in single precision or higher, saves the log-probabilities; its backward pass needs two more tensors
+        of that size.
+        """
+        h, s, v, loss = self.hidden, self.sequence, self.vocabulary, max(4, width)
+        return LayerShape(
+            name="head",
+            parameters=self.head_parameters,
+            tied=v * h if self.tied else 0,
+            flops=2 * s * h * v,
+            saved=2 * s * h * width + s * v * loss,
+            output=s * v * width,
+            working=2 * s * v * loss,
+            weight_working=0,
+            checkpointed=False,
+            deferred=2 * s * h * v,
+            owed=s * (h + v) * width,
+        )
+
+    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
+        """Shape of every layer in order. `width` is the bytes of one activation entry."""
+        return (self.embedding(width), *[self.block(width)] * self.layers, self.head(width))
+
+
 @dataclass(frozen=True, slots=True)
-class Transformer(Network):
+class Transformer(DecoderOnly):
     """A GPT: learned positions, pre-norm blocks of attention and a 4x GELU MLP, a final norm and a language head.
 
     Attributes:
@@ -107,7 +244,7 @@ class Transformer(Network):
             none.
     """
 
-    content = "text"
+    gated = False
     layers: int
     hidden: int
     heads: int
@@ -127,72 +264,22 @@ class Transformer(Network):
             )
 
     @property
-    def tokens(self) -> int:
-        return self.sequence
+    def kv_heads(self) -> int:  # type: ignore[override]
+        return self.heads
 
     @property
-    def parameters(self) -> int:
-        """All parameters; a tied matrix counts once."""
-        return sum(layer.parameters for layer in self.shapes())
+    def ffn(self) -> int:  # type: ignore[override]
+        return 4 * self.hidden
 
-    def embedding(self, width: int = 4) -> LayerShape:
-        h, s, v = self.hidden, self.sequence, self.vocabulary
-        return LayerShape(
-            name="embedding",
-            parameters=(v + s) * h,
-            flops=0,
-            saved=0,
-            output=s * h * width,
-            working=0,
-            weight_working=v * h * width,
-            checkpointed=False,
-        )
+    @property
+    def prunable(self) -> tuple[int, ...]:
+        return tuple(self.hidden**2 * times for times in (3, 1, 4, 4))
 
     def block(self, width: int = 4) -> LayerShape:
-        """Shape of a block: 12 h^2 weights, 13 h biases and norms, and 24 s h^2 + 4 s^2 h flops with attention in full.
-
-        Saved, in units of one s x h activation: the input, the outputs of both norms, queries, keys and values (3),
-        the output of attention, the middle residual, and the hidden layer of the MLP before and after GELU (4 + 4):
-        16. In addition, two statistics per token and norm, and one per token and head.
-        """
-        h, s = self.hidden, self.sequence
-        unit = s * h * width
-        return LayerShape(
-            name="block",
-            parameters=12 * h * h + (13 if self.attention_bias else 10) * h,
-            flops=24 * s * h * h + 4 * s * s * h,
-            saved=16 * unit + (4 + self.heads) * s * width,
-            output=unit,
-            working=6 * unit,  # the gradients of the perceptron's hidden layer and of its two neighbours
-            weight_working=4 * h * h * width,
-            prunable=(3 * h * h, h * h, 4 * h * h, 4 * h * h),
-            deferred=24 * s * h * h,
-            # inputs of attention, its projection, the MLP and its second layer (1 + 1 + 1 + 4), and gradients of the
-            # outputs of these products (3 + 1 + 4 + 1)
-            owed=16 * unit,
-        )
+        """A block also saves two statistics per token and norm, and one per token and head."""
+        block = DecoderOnly.block(self, width)
+        return replace(block, saved=block.saved + (4 + self.heads) * self.sequence * width)
 
     def head(self, width: int = 4) -> LayerShape:
-        """Shape of the final norm and the language head.
-
-        The loss, in single precision or higher, saves the log-probabilities; its backward pass needs two more tensors
-        of that size.
-        """
-        h, s, v, loss = self.hidden, self.sequence, self.vocabulary, max(4, width)
-        return LayerShape(
-            name="head",
-            parameters=2 * h + (0 if self.tied else v * h),
-            tied=v * h if self.tied else 0,
-            flops=2 * s * h * v,
-            saved=2 * s * h * width + 2 * s * width + s * v * loss,
-            output=s * v * width,
-            working=2 * s * v * loss,
-            weight_working=0,
-            checkpointed=False,
-            deferred=2 * s * h * v,
-            owed=s * (h + v) * width,
-        )
-
-    def shapes(self, width: int = 4) -> tuple[LayerShape, ...]:
-        """Shape of every layer in order. `width` is the bytes of one activation entry."""
-        return (self.embedding(width), *[self.block(width)] * self.layers, self.head(width))
+        head = DecoderOnly.head(self, width)
+        return replace(head, saved=head.saved + 2 * self.sequence * width)

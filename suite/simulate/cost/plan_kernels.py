@@ -16,7 +16,6 @@ from suite.simulate.network.machine import Machine
 from suite.simulate.operations.block import NOTHING, BlockKernels, BlockTimes
 from suite.simulate.operations.generation import SoftwareGeneration, generations
 from suite.simulate.operations.setup import TrainingSetup
-from suite.workload.language_model import LanguageModel
 
 LOGITS = 2  # times that the head's outputs, in both precisions, are moved in a forward pass: written, and read
 
@@ -126,7 +125,7 @@ class GenerationKernels:
             hop=efficiency.hop,
         )
         setup = TrainingSetup(
-            LanguageModel.of(plan.shape),
+            plan.shape,
             machine,
             software,
             None,

@@ -19,7 +19,7 @@ from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import FLASH, TrainingSetup
 from suite.simulate.operations.states import fullest_device
 from suite.simulate.operations.step import StageCosts, TrainingStep, simulate_step, slowest_of_nodes
-from suite.workload.language_model import LanguageModel
+from suite.workload.transformer import DecoderOnly
 
 MICROBATCHES = (1, 2, 4, 8)
 MOST_TENSOR = 8  # largest tensor-parallel group
@@ -78,7 +78,7 @@ def named_schedule(setup: TrainingSetup) -> NamedSchedule:
     return next(named for named in known if named.schedule == setup.schedule)
 
 
-def one_device(model: LanguageModel, machine: Machine, generation: str, batch: int) -> TrainingSetup:
+def one_device(model: DecoderOnly, machine: Machine, generation: str, batch: int) -> TrainingSetup:
     """Setup of one device from which layouts are searched.
 
     Raises UnknownName for an unknown generation, and Unsupported for one whose precision the machine does not have.

@@ -15,7 +15,7 @@ from suite.core.protocols import Schedule
 from suite.schedule.placement import places
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import SoftwareGeneration
-from suite.workload.language_model import LanguageModel
+from suite.workload.transformer import DecoderOnly
 
 FLASH = ("flash1", "flash2", "flash3")  # attention kernels that keep the scores on the chip
 ATTENTION = ("unfused", "fused_softmax", *FLASH)
@@ -51,7 +51,7 @@ class TrainingSetup:
         waits_for_all: Whether no stage updates before every stage has drained (global norm of the gradients).
     """
 
-    model: LanguageModel
+    model: DecoderOnly
     machine: Machine
     generation: SoftwareGeneration
     schedule: Schedule | None

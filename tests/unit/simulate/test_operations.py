@@ -67,9 +67,9 @@ def setup(schedule: Schedule | None = None, **changed: Any) -> TrainingSetup:
 
 def test_counts_of_models_by_hand() -> None:
     gpt = Transformer(4, 64, 4, 32, 100)
-    same = LanguageModel.of(gpt)
+    same = LanguageModel(4, 64, 4, 32, 100, kv_heads=4, ffn=256, gated=False, tied=True)
     assert (same.parameters, same.flops) == (gpt.parameters, sum(layer.flops for layer in gpt.shapes()))
-    assert same.shapes()[1].parameters == gpt.block().parameters
+    assert same.block().owed == gpt.block().owed == gpt.block().deferred // (24 * 64 * 64) * 16 * 64 * 4
     for kv_heads, width in ((32, 4096), (8, 1024), (1, 128)):
         model = replace(MODEL, kv_heads=kv_heads)
         assert model.key_width == width
@@ -220,7 +220,6 @@ def test_saved_bytes_follow_korthikanti() -> None:
         (setup(**SINGLE), {"attention": "flash2"}, InvalidRequest, "attention"),
         (MODEL, {"layers": 0}, InvalidRequest, "model.shape.layers"),
         (MODEL, {"kv_heads": 5}, InvalidRequest, "model.shape.kv_heads"),
-        (MODEL, {"ffn": 1.5}, InvalidRequest, "model.shape.ffn"),
         (IDEAL, {"traffic": 0.0}, InvalidRequest, "generation.traffic"),
         (IDEAL, {"products": {"lab": 1.5}}, InvalidRequest, "generation.products.lab"),
     ],

@@ -22,7 +22,7 @@ from suite.simulate.network.machine import Link
 from suite.simulate.operations.block import BlockKernels
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import TrainingSetup
-from suite.workload import LanguageModel, Transformer
+from suite.workload import Transformer
 from tests.support.modelled import TINY, conf, efficiency, machine, shape, simulated, system
 
 FAST = machine(peak={"float16": 1024.0})  # flop/s: 6.5 s for a block of TINY, 1 s for its head
@@ -215,7 +215,7 @@ def block_kernels(plan: SimulationPlan, share: float) -> BlockKernels:
     generation = replace(generations()["megatron"], products={"v100": share})
     sizes = (plan.grid.tensor, 1, 1, 1, plan.microbatch, 16)
     types: Any = {"precision": "float16", "attention": "fused_softmax"}
-    return BlockKernels(TrainingSetup(LanguageModel.of(plan.shape), SUMMIT, generation, None, *sizes, **types))
+    return BlockKernels(TrainingSetup(plan.shape, SUMMIT, generation, None, *sizes, **types))
 
 
 @pytest.mark.parametrize("tensor", [1, 2])
