@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import Unsupported, refuse
 from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.memory import predict_memory
@@ -73,14 +73,18 @@ def partition_of(config: RunConfig, k: int) -> Partition:
 def validate_run(config: RunConfig) -> None:
     """Raises InvalidRequest (or a subclass) for an impossible full-graph run, without reading a graph."""
     system, grid, model = config.system, config.grid, config.model
-    if not system.graphs:
-        what = f"system={system.name} under executor={config.executor.name}"
-        raise Unsupported(what, rule="a system that trains whole graphs", legal="system=sparsity_aware")
-    for name, ranks in (("inter", grid.inter), ("tensor", grid.tensor)):
-        if ranks != 1:
-            what = f"grid.{name}={ranks} of system={system.name}"
-            rule = "full-graph training distributes vertices, not layers"
-            raise Unsupported(what, rule=rule, legal=f"grid.data={ranks} without grid.{name}")
+    named = f"system={system.name} under executor={config.executor.name}"
+    key, size = ("inter", grid.inter) if grid.inter > 1 else ("tensor", grid.tensor)
+    what, legal = f"grid.{key}={size} of system={system.name}", f"grid.data={size} without grid.{key}"
+    dtype, types = f"model.dtype={model.dtype}", "sparse products run in float32 or float64"
+    refuse(
+        [
+            (not system.graphs, named, "a system that trains whole graphs", "system=sparsity_aware"),
+            (size > 1, what, "full-graph training distributes vertices, not layers", legal),
+            (model.dtype not in WIDTH, dtype, types, "model.dtype=float32"),
+        ],
+        Unsupported,
+    )
     placement, exchange = placement_of(config), exchange_settings(config)
     partitioner_of(config)
     validate_form(
@@ -91,23 +95,15 @@ def validate_run(config: RunConfig) -> None:
         replication=placement.replication,
     )
     shape_of(model)
-    if model.dtype not in WIDTH:
-        rule = "sparse products run in float32 or float64"
-        raise Unsupported(f"model.dtype={model.dtype}", rule=rule, legal="model.dtype=float32")
-    optimizer = config.optimizer
-    unsupported = {
-        "precision.half": config.precision.half,
-        "pruning.ticket": config.pruning.ticket,
-        "activation_checkpointing": config.activation_checkpointing,
-        "checkpoint.folder": config.checkpoint.folder,
-        "update_interval": config.update_interval,
-        "optimizer.clip_norm": optimizer.clip_norm,
-        "optimizer.buckets_per_reduction": optimizer.buckets_per_reduction,
-    }
-    for name, setting in unsupported.items():
-        if setting is not None:
-            what, legal = f"{name}={setting} of {system.name}", f"executor={config.executor.name} without {name}"
-            raise Unsupported(what, rule="not implemented for full-graph training", legal=legal)
+
+
+def features_and_classes(config: RunConfig, graph: Graph) -> tuple[int, int]:
+    """Number of features and of classes. Raises InvalidRequest for a graph without either."""
+    features, missing = graph.features, "features" if graph.features is None else "labels"
+    what, legal = f"graph={graph_settings(config).name} has no {missing}", "graph.source.features=300"
+    refuse([(features is None or not graph.classes, what, "features and labels, read or drawn", legal)])
+    assert features is not None
+    return int(features.shape[1]), int(graph.classes)
 
 
 class Prepared:
@@ -124,13 +120,9 @@ class Prepared:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         graph, matrix = graph_of(config)
-        if graph.features is None or graph.labels is None:
-            missing = "features" if graph.features is None else "labels"
-            raise InvalidRequest(
-                f"graph={graph_settings(config).name} has no {missing}",
-                rule="a source that reads or draws features and labels",
-                legal="graph.source.features=300 graph.source.classes=24",
-            )
+        sizes = features_and_classes(config, graph)
+        assert graph.features is not None
+        assert graph.labels is not None
         placement = placement_of(config)
         self.partition = partition_of(config, placement.parts)
         begin = monotonic()
@@ -139,7 +131,6 @@ class Prepared:
         model, exchange = config.model, exchange_settings(config)
         shape, (order, epoch) = shape_of(model), product_order(model)
         form = "oblivious" if exchange.oblivious else exchange.form
-        sizes = (int(graph.features.shape[1]), int(graph.classes))
         folder.mkdir(parents=True, exist_ok=True)
         rank_memory, width = [], WIDTH[model.dtype]
         # two replicas sum by exchanging their products, which takes a receive buffer

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, Unsupported, refuse
+from suite.core.errors import Unsupported, refuse
 
 IntArray = Any  # numpy array of int64
 
@@ -24,18 +24,18 @@ def validate_form(
     form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1
 ) -> None:
     """Raises Unsupported for an impossible combination of an exchange's settings."""
-    if oblivious and (overlap or form != "staged"):
-        what = f"exchange.form={form}, exchange.overlap={overlap} of the oblivious exchange"
-        rule = "CAGNET broadcasts in stages"
-        raise Unsupported(what, rule=rule, legal="exchange.form=staged exchange.overlap=false")
-    if oblivious and assignment != "paper" and replication > 1:
-        what = f"exchange.assignment={assignment} of the oblivious exchange"
-        rule = "a broadcast goes to a whole column of the grid"
-        raise Unsupported(what, rule=rule, legal="exchange.assignment=paper")
-    if overlap and form != "fused":
-        what = f"exchange.overlap with exchange.form={form}"
-        rule = "only a single all-to-all overlaps with the local product"
-        raise Unsupported(what, rule=rule, legal="exchange.form=fused")
+    what, own = f"exchange.form={form}, exchange.overlap={overlap}", "of the oblivious exchange"
+    staged, paper = "exchange.form=staged exchange.overlap=false", "exchange.assignment=paper"
+    spread = f"exchange.assignment={assignment}"
+    column, alone = "a broadcast goes to a whole column of the grid", "only a single all-to-all overlaps"
+    refuse(
+        [
+            (oblivious and (overlap or form != "staged"), f"{what} {own}", "CAGNET broadcasts in stages", staged),
+            (oblivious and spread != paper and replication > 1, f"{spread} {own}", column, paper),
+            (overlap and form != "fused", what, alone, "exchange.form=fused"),
+        ],
+        Unsupported,
+    )
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,13 @@ class Placement:
     replication: int = 1
     assignment: str = "paper"
 
-    def __post_init__(self) -> None:
-        for name in ("parts", "replication"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(f"{name}={value}", rule="a whole number, at least 1", legal=f"{name}=1")
-
     @classmethod
     def of(cls, processes: int, replication: int = 1, assignment: str = "paper") -> Placement:
         """The P/c x c grid of `processes`. Raises InvalidRequest where `replication` does not divide it."""
-        placement = cls(processes, replication, assignment)
-        if processes % replication:
-            legal = max(c for c in range(1, replication) if processes % c == 0)
-            raise InvalidRequest(
-                f"exchange.replication={replication} of {processes} processes",
-                rule="a grid of P/c x c: c divides P (Section 4.2)",
-                legal=f"exchange.replication={legal}",
-            )
-        return cls(processes // replication, replication, placement.assignment)
+        what, rule = f"exchange.replication={replication} of {processes} processes", "a grid of P/c x c: c divides P"
+        legal = max(c for c in range(1, replication + 1) if processes % c == 0)
+        refuse([(processes % replication, what, f"{rule} (Section 4.2)", f"exchange.replication={legal}")])
+        return cls(processes // replication, replication, assignment)
 
     @property
     def processes(self) -> int:

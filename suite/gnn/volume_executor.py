@@ -22,7 +22,7 @@ from suite.gnn import partition_data
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import count_volumes
 from suite.gnn.rank_shard import sorted_transpose
-from suite.gnn.settings import exchange_settings, graph_settings, product_order, shape_of
+from suite.gnn.settings import exchange_settings, product_order, shape_of
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.exchange import LINKS
@@ -98,7 +98,7 @@ class VolumeExecutor:
         return FullGraph(
             forward,
             shape_of(model),
-            *features_and_classes(config, graph),
+            *partition_data.features_and_classes(config, graph),
             "oblivious" if exchange.oblivious else exchange.form,
             published=self.published,
             order=order,
@@ -137,14 +137,6 @@ class VolumeExecutor:
         seconds = training.seconds(machine, FULL_EFFICIENCY, LINKS).seconds
         origin = f"one core per process, links as {BACKEND} between two ranks, broadcasts as a chain of them"
         return Metric("s", "lower", (seconds,), origin), ""
-
-
-def features_and_classes(config: RunConfig, graph: Any) -> tuple[int, int]:
-    """Number of features and of classes. Raises InvalidRequest for a graph without either."""
-    if graph.features is None or not graph.classes:
-        what = f"graph={graph_settings(config).name} has {'labels' if graph.classes else 'features'} only"
-        raise InvalidRequest(what, rule="features and labels, read or drawn", legal="graph.source.features=300")
-    return int(graph.features.shape[1]), int(graph.classes)
 
 
 def volume_metrics(training: FullGraph) -> dict[str, Metric]:

@@ -119,4 +119,6 @@ def instead(key: str, config: RunConfig, unresolved: Mapping[str, Json]) -> str 
     for account in ACCOUNTS if isinstance(config.executor, SimulatedExecutor) else ():
         if overlaps(key, reads(config.changed(account), unresolved) or ()):
             return "".join(f"{name}={value}" for name, value in account.items())
-    return "executor=real" if config.executor.kind != "real" and not config.system.graphs else "system=axonn"
+    return (
+        "executor=real" if config.executor.kind != "real" and not config.system.graphs else "system=axonn executor=real"
+    )

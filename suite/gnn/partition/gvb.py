@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, MissingDependency
-from suite.core.protocols import Missing, Ready
+from suite.config.base import Count, Size
 from suite.gnn.partition.metis import kway
 from suite.gnn.partition.pattern import (
     IntArray,
     directed_pattern,
     entries_per_row,
     partition_linked,
-    validate_input,
 )
 from suite.gnn.partition.protocol import Partitioner
 from suite.gnn.plan import count_volumes
@@ -72,34 +69,15 @@ class Gvb(Partitioner):
         ufactor: Imbalance of the METIS starts, in thousandths.
     """
 
-    starts: int = 3
-    imbalance: float = 0.10
-    effort: int = 32
-    ufactor: int = 30
+    starts: Count = 3
+    imbalance: Size = 0.10
+    effort: Count = 32
+    ufactor: Count = 30
     name: str = "gvb"
-    objective = "maximum send volume of a part, then the total volume"
-    seedable = True
     packages = ("pymetis", "numba")
 
-    def __post_init__(self) -> None:
-        for name, least in (("starts", 1), ("effort", 1), ("ufactor", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InvalidRequest(
-                    f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}"
-                )
-        if not 0 <= self.imbalance < float("inf"):
-            raise InvalidRequest(
-                f"imbalance={self.imbalance}", rule="a share of the mean, not negative", legal="imbalance=0.1"
-            )
-
-    def probe(self) -> Ready | Missing:
-        missing = [name for name in ("pymetis", "numba") if not find_spec(name)]
-        return Missing(f"not installed: {', '.join(missing)}") if missing else Ready()
-
     def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
-        """(n,) int32. Raises MissingDependency without pymetis or numba."""
-        validate_input(matrix, k, seed)
+        """(n,) int32."""
         weight = entries_per_row(matrix)
         cap = int((1 + self.imbalance) * weight.sum() / k)
 
@@ -111,10 +89,8 @@ class Gvb(Partitioner):
         return partition_linked(matrix, k, solve, imbalance=self.imbalance)
 
     def _solve(self, pattern: csr_array, reads: csr_array, weight: IntArray, k: int, cap: int, seed: int) -> IntArray:
-        try:
-            from suite.gnn.partition.refine import Level
-        except ImportError as error:
-            raise MissingDependency("numba", f"pip install numba ({error})") from error
+        from suite.gnn.partition.refine import Level
+
         finest = Level.finest(reads, weight)
         makers = [partial(kway, pattern, k, seed + number, ufactor=self.ufactor) for number in range(self.starts)]
         starts = [_score(reads, weight, make().astype(np.int32), k) for make in makers]

@@ -7,14 +7,12 @@ Comput. 20 (1998). The paper compares with it (Table 2, Section 7.1.1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, MissingDependency
-from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.pattern import IntArray, partition_linked, validate_input
+from suite.config.base import Count
+from suite.gnn.partition.pattern import IntArray, partition_linked
 from suite.gnn.partition.protocol import Partitioner
 
 # vertices per part: on sparse random graphs (k = 2 to 40) METIS left parts empty with 3 or fewer, never with 4 or more
@@ -28,22 +26,12 @@ class Metis(Partitioner):
     `ufactor` is the share by which the heaviest part may exceed the mean, in thousandths; 30 is METIS' k-way default.
     """
 
-    ufactor: int = 30
+    ufactor: Count = 30
     name: str = "metis"
-    objective = "edge cut"
-    seedable = True
     packages = ("pymetis",)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.ufactor, bool) or not isinstance(self.ufactor, int) or self.ufactor < 1:
-            raise InvalidRequest(f"ufactor={self.ufactor}", rule="thousandths, at least 1", legal="ufactor=30")
-
-    def probe(self) -> Ready | Missing:
-        return Ready() if find_spec("pymetis") else Missing("pymetis is not installed")
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
         """(n,) int32. A directed matrix is partitioned as the undirected graph of A + A^T."""
-        validate_input(matrix, k, seed)
 
         def solve(pattern: csr_array, linked: IntArray) -> IntArray:
             return kway(pattern, k, seed, ufactor=self.ufactor)
@@ -52,15 +40,13 @@ class Metis(Partitioner):
 
 
 def kway(pattern: csr_array, k: int, seed: int, *, ufactor: int = 30) -> IntArray:
-    """(n,) part ids of an undirected pattern without self loops. Raises MissingDependency without pymetis.
+    """(n,) part ids of an undirected pattern without self loops.
 
     With fewer than two vertices per part METIS prints an error and leaves parts empty, so vertices are distributed
     round-robin instead. The same happens if METIS leaves a part empty with fewer than MIN_VERTICES per part.
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise MissingDependency("pymetis", f"pip install pymetis ({error})") from error
+    import pymetis
+
     weight = np.diff(pattern.indptr).astype(np.int64) + 1
     if len(weight) < 2 * k:
         return round_robin(weight, k)

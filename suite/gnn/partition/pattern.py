@@ -13,19 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest
-
 IntArray = Any  # numpy array of integers
-
-
-def validate_input(matrix: csr_array, k: int, seed: int = 0) -> None:
-    """Raises InvalidRequest for a matrix that is not square, fewer than one part, or a negative seed."""
-    rows, columns = matrix.shape
-    if rows != columns:
-        raise InvalidRequest(f"a matrix of shape {matrix.shape}", rule="square: one row and column per vertex")
-    for name, value, least in (("k", k, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InvalidRequest(f"{name}={value}", rule=f"a whole number, at least {least}", legal=f"{name}={least}")
 
 
 def directed_pattern(matrix: csr_array) -> csr_array:

@@ -9,46 +9,41 @@ import zipfile
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.protocols import PartitionMethod
-from suite.core.errors import InvalidRequest, MissingDependency
+from suite.core.errors import InvalidRequest, MissingDependency, refuse
 from suite.core.files import write_atomically
 from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.pattern import IntArray, validate_input
+from suite.gnn.partition.pattern import IntArray
 from suite.gnn.plan import Volumes, count_volumes, validate_parts
 
-FORMAT = 2  # version of the file format of a cached partition
 SOURCE_FOLDER = Path(__file__).parent
 
 
 class Partitioner(PartitionMethod, Protocol):
     """Assigns vertices to parts. Implementations are frozen dataclasses; fields with compare=True enter the cache key.
 
-    A subclass inherits the default of `name`.
+    A subclass inherits the defaults of `name`, `seedable`, `packages` and `probe`.
 
     Attributes:
-        objective: Quantity that it minimises.
         seedable: Whether another seed gives another partition.
-        packages: Distributions whose release affects the result. Empty for a partitioner too fast to be worth caching.
+        packages: Packages whose release affects the result. Empty for a partitioner too fast to be worth caching.
     """
 
-    @property
-    def objective(self) -> str: ...
-
-    @property
-    def seedable(self) -> bool: ...
-
-    @property
-    def packages(self) -> tuple[str, ...]: ...
+    seedable: ClassVar[bool] = True
+    packages: ClassVar[tuple[str, ...]] = ()
 
     def probe(self) -> Ready | Missing:
         """Missing if a required package or file is absent."""
+        absent = [name for name in self.packages if not find_spec(name)]
+        return Missing(f"not installed: {', '.join(absent)}") if absent else Ready()
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> IntArray:
         """(n,) int32 part ids below k. Only the pattern of `matrix` (n, n) matters; a directed one is partitioned as
@@ -123,22 +118,31 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
         MissingDependency: The partitioner cannot run here.
         InvalidRequest: The matrix, k or the seed is invalid.
     """
-    validate_input(matrix, k, seed)
+    n = matrix.shape[0]
+    refuse(
+        [
+            (matrix.shape != (n, n), f"a matrix of shape {matrix.shape}", "square: one row and column per vertex"),
+            (k < 1, f"k={k}", "at least 1", "k=1"),
+            (seed < 0, f"seed={seed}", "at least 0", "seed=0"),
+        ]
+    )
     ready = partitioner.probe()
     if isinstance(ready, Missing):
         raise MissingDependency(f"a requirement of partitioner={partitioner.name}", ready.reason)
     cache_file = None
     if folder is not None and partitioner.packages:
         key = fingerprint(partitioner, matrix, k, seed)
-        cache_file = folder / f"{partitioner.name}-{k}-{key[:20]}.npz"
+        cache_file = folder / f"{partitioner.name}-{k}-{key}.npz"
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
-            parts, seconds = _read(cache_file, key, matrix.shape[0], k)
+            with np.load(cache_file, allow_pickle=False) as archive:
+                parts, seconds = validate_parts(archive["parts"], n, k).astype(np.int32), float(archive["seconds"])
             return Partition(parts, k, seconds, True, Quality.of(count_volumes(matrix, parts, k)))
     start = monotonic()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
     seconds = monotonic() - start
     if cache_file is not None:
-        _write(cache_file, key, parts, seconds)
+        np.savez(packed := io.BytesIO(), parts=parts, seconds=seconds)
+        write_atomically(cache_file, packed.getvalue())
     return Partition(parts, k, seconds, False, Quality.of(count_volumes(matrix, parts, k)))
 
 
@@ -168,26 +172,3 @@ def _installed_version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "none"
-
-
-def _read(path: Path, key: str, n: int, k: int) -> tuple[IntArray, float]:
-    with np.load(path, allow_pickle=False) as archive:
-        if int(archive["format"]) != FORMAT or archive["key"].tobytes().decode() != key:
-            raise ValueError(f"{path.name} holds another partition")
-        parts = validate_parts(archive["parts"], n, k).astype(np.int32)
-        seconds = float(archive["seconds"])
-        if not seconds >= 0:
-            raise ValueError(f"{path.name} is damaged")
-        return parts, seconds
-
-
-def _write(path: Path, key: str, parts: IntArray, seconds: float) -> None:
-    packed = io.BytesIO()
-    np.savez(
-        packed,
-        format=np.int64(FORMAT),
-        key=np.frombuffer(key.encode(), np.uint8),
-        parts=parts,
-        seconds=np.float64(seconds),
-    )
-    write_atomically(path, packed.getvalue())

@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from suite.claims.answer import Cases, Question
 from suite.config.locate import locate
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import Missing, Ready
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition import Partitioner
@@ -184,13 +183,6 @@ def epochs_to_converge(
 @dataclass
 class RecordingPartitioner(Partitioner):
     """Random partitioner that appends the number of parts of each call to REQUESTED_PARTS."""
-
-    objective = "none"
-    seedable = True
-    packages = ()
-
-    def probe(self) -> Ready | Missing:
-        return Ready()
 
     def parts(self, matrix: csr_array, k: int, seed: int) -> Any:
         REQUESTED_PARTS.append(k)

@@ -84,7 +84,6 @@ def test_invalid_partition_grid_or_matrix_is_refused() -> None:
         with refused(InvalidRequest, subject=subject):
             ExchangePlan.build(random_matrix(5, 1), parts, Placement(2))
     for build in (
-        lambda: Placement.of(8, 0),
         lambda: ExchangePlan.build(csr_array((2, 3)), np.zeros(2, int), Placement(1)),
         lambda: count_volumes(random_matrix(6, 1), np.arange(6) % 3, 3).on_grid(Placement(2)),
     ):

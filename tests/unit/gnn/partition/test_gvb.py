@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import InvalidRequest, MissingDependency
-from suite.core.protocols import Missing
+from suite.core.errors import MissingDependency
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import Quality, gvb, partition, refine_numba
+from suite.gnn.partition import Quality, gvb, partition, protocol, refine_numba
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
 from suite.gnn.partition.refine import Level, MoveRule, cycle
 from suite.gnn.plan import count_volumes
 from tests.support.drawn import drawn
-from tests.support.refusals import refused
 
 K = 8
 UNLIMITED = 10**9  # ceiling or cap
@@ -239,21 +237,8 @@ def test_refinement_gains_on_communities_not_on_planted_blocks() -> None:
 
 
 def test_missing_optional_packages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = gvb.find_spec
-    monkeypatch.setattr(gvb, "find_spec", lambda name: None if name == "numba" else original(name))
-    assert isinstance(Gvb().probe(), Missing)
+    original = protocol.find_spec
+    monkeypatch.setattr(protocol, "find_spec", lambda name: None if name == "numba" else original(name))
     with pytest.raises(MissingDependency):
         partition(Gvb(), grid(4), 2, seed=0, folder=None)
     assert Gvb().parts(grid(6), 2, 0).shape == (36,)
-
-
-def test_illegal_setting_is_refused() -> None:
-    for key, value in (
-        ("starts", 0),
-        ("starts", True),
-        ("effort", 0),
-        ("imbalance", -0.1),
-        ("ufactor", 1.5),
-    ):
-        with refused(InvalidRequest, key):
-            Gvb(**{key: value})
