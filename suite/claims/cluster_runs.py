@@ -84,9 +84,9 @@ class Lab:
     """Simulated cluster on which the published runs are repeated.
 
     Attributes:
-        machine: SystemModel machine.
+        machine: Modelled machine.
         efficiencies: Efficiency constants by name: summit, pipeoptim.
-        systems: SystemModel systems by name.
+        systems: Modelled systems by name.
         shapes: GPT shapes by name.
         changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
     """

@@ -32,9 +32,9 @@ class FigureExecutor:
 
     Args:
         figure: Name of the figure.
-        machine: SystemModel machine.
+        machine: Modelled machine.
         efficiencies: Efficiency constants by name.
-        systems: SystemModel systems by name.
+        systems: Modelled systems by name.
         models: Model configs by name, from which answers take shapes.
     """
 
@@ -73,10 +73,6 @@ class FigureExecutor:
             calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chain(*groups)))),
         )
 
-    def printed(self) -> ExecutorResult:
-        """Printed values of the figure, which a blind record lacks."""
-        return printed_result(self.figure, self.lab)
-
 
 def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
     """Instance of `kind` built from `parts`; equal parts give the same instance within the process.
@@ -84,19 +80,6 @@ def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: 
     The figures of one experiment thus share simulated runs and graphs.
     """
     return known.setdefault(repr(parts), kind(*parts))
-
-
-def printed_result(figure: str, lab: Any) -> ExecutorResult:
-    """Printed values of a figure, which a blind record lacks.
-
-    These are answers whose null model has a printed anchor, and the curves of the paper and of the null model.
-    """
-    _, draw = find_figure(figure)
-    published = {claim.id: claim for claim in load.claims()}
-    rows = answers_of_figure(published.values(), figure)
-    printed_rows = [(claim, row) for claim, row in rows if row.anchors]
-    panels = [replace(panel, ours={}) for panel in draw(lab, published)]
-    return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(printed_rows, lab), panels=panels)
 
 
 def figure_result(

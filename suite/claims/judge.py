@@ -48,8 +48,6 @@ _EVIDENCE_OF_SOURCE = {
     Source.ANALYTIC: Evidence.DERIVED,
 }
 _HEADLINE = list(Evidence)  # the strongest first
-# units of measured values that vary between runs: times, accuracies, and ratios of these
-_VARYING = frozenset({"second", "percent", "ratio", "fraction", "nat", "perplexity", "bleu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +243,9 @@ def _repeats(runs: Sequence[StoredRecord], name: str) -> tuple[float, ...]:
 
 
 def _fewest_repeats(claim: Claim, answer: AnswerRow, samples: Sequence[Sequence[float]]) -> int:
-    """Value of Judged.repeats: 0 for an exact value, 1 for a single measurement of a varying value."""
+    """Value of Judged.repeats: 0 for an exact value, 1 for a single measurement. A row says which counts are exact."""
     exact = answer.identity or (claim.check in (Check.FORMULA, Check.EQUAL) and not answer.labels)
-    if answer.evidence is not Evidence.MEASURED or exact:
-        return 0
-    return min(map(len, samples), default=0) or (1 if claim.unit in _VARYING else 0)
+    return 0 if answer.evidence is not Evidence.MEASURED or exact else min(map(len, samples), default=0) or 1
 
 
 def _precedence(entry: StoredRecord) -> tuple[int, bool, str, str]:

@@ -64,11 +64,6 @@ class FigurePanel:
         if bool(self.figure) != bool(self.publication):
             raise InvalidRequest("panel.publication", self.publication, rule="both figure and publication, or neither")
 
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Attributes by which panels of two records are recognized as the same panel."""
-        return (self.publication, self.figure, self.title, self.unit, self.axis, *self.x)
-
     def to_record(self) -> dict[str, Any]:
         """The panel as plain data; empty optional parts are left out."""
         return {name: value for name, value in asdict(self).items() if value or name == "unit"}

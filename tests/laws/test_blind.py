@@ -94,7 +94,7 @@ def exact(execution: ExecutorResult) -> tuple[Any, ...]:
     """
     metrics = {name: each for name, each in execution.metrics.items() if each.evidence != Evidence.PRINTED}
     texts = {name: repr(replace(unmeasured(each), seconds=None, null=())) for name, each in metrics.items()}
-    ours = {panel.identity: repr(panel.ours) for panel in execution.panels if panel.ours}
+    ours = [(panel.title, repr(panel.ours)) for panel in execution.panels if panel.ours]
     return texts, ours, execution.notes, execution.calibrated_on
 
 
@@ -271,22 +271,6 @@ def test_a_blind_reproduction_adds_printed_numbers_last(monkeypatch: pytest.Monk
     panels = [read_figure_panel(json.loads(json.dumps(panel.to_record()))) for panel in usual.panels]
     assert repr([read_figure_panel(panel) for panel in record.panels]) == repr(panels)
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK, "goes on with its own records"
-
-
-def test_printed_curves_are_added_to_what_a_rank_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Figure 1 of SAMO: the record of its one rank has the printed ratios next to ours."""
-    small = ["executor.widths=[16,32]", "executor.batch=8", "executor.rounds=1", "measure.rounds=1"]
-    monkeypatch.setattr("suite.report.write_report", lambda folder, changed: folder / "index.html")
-    monkeypatch.setattr(reproduce, "command_line", lambda entry, more=(): ["experiment=samo_fig1", *small, *more])
-    arguments = ["scale=smoke", "scale.reproduce=[samo_fig1]", f"reports={tmp_path}", "--blind"]
-    assert reproduce.main(arguments) == Exit.OK
-    [path] = tmp_path.glob("records/*.json")
-    record = Store(tmp_path).find(path.stem)
-    assert record.provenance[blind.MARK] == blind.FILLED
-    [panel] = [panel for panel in record.panels if "paper" in panel]
-    [claim] = [claim for claim in load.claims() if claim.id == "samo.fig1.dense_over_sputnik"]
-    assert sorted(panel["paper"].values()) == [[end, end] for end in claim.value]
-    assert panel["ours"], "next to ours"
 
 
 def test_a_folder_with_records_made_in_sight_is_refused(tmp_path: Path) -> None:

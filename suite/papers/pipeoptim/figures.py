@@ -17,7 +17,7 @@ from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
 from suite.claims.panel import NONE, published_number
-from suite.claims.plans import pipeoptim_run
+from suite.claims.plans import pipeoptim_run, published_plans
 from suite.core.errors import UnknownName
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
@@ -37,7 +37,7 @@ from suite.workload.recurrent import GNMT
 Claims = Mapping[str, Claim]
 PaperPanel = partial(FigurePanel, publication="PipeOptim")
 Rate = Callable[[Lab, str, str], float]  # samples per second of a model on a system
-PLANS = pipeoptim_run()
+PLANS = published_plans()["pipeoptim"]["scaling"]  # an answer reads them with pipeoptim_run, which notes it
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
 MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # networks of the throughput figures
 TIMED = ("resnet_101", "inception_v3")  # networks of Section V-D and Table VI
@@ -62,7 +62,7 @@ def network(lab: Lab, model: str) -> Network:
     """The trained network. The sentence length of GNMT is a choice, as the paper prints none."""
     shape = NETWORKS[model]
     if isinstance(shape, GNMT):
-        return replace(shape, sequence=int(lab.choice("plan.pipeoptim.sentence", PLANS["sentence"])))
+        return replace(shape, sequence=int(lab.choice("plan.pipeoptim.sentence", pipeoptim_run()["sentence"])))
     return shape
 
 
@@ -77,7 +77,7 @@ def policy(system: str, graph: str = "recompute") -> WeightPolicy:
         return Latest(graph)
     if system not in systems.ASYNCHRONOUS:
         raise UnknownName("weight policy of PipeOptim's systems", system, systems.ASYNCHRONOUS)
-    policy_of_system: Any = systems.configured(system, PLANS["stages"]).policy
+    policy_of_system: Any = systems.configured(system, pipeoptim_run()["stages"]).policy
     changed: WeightPolicy = replace(policy_of_system, graph=graph)
     return changed
 
@@ -87,15 +87,15 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
 
     With `own`, PipeDream's rule on the suite's profile sets the stage boundaries instead of the public code.
     """
-    stages, flush, shape = PLANS["stages"], system == "gpipe", network(lab, model)
-    cuts = (0, *PLANS["cuts"][model], len(shape.shapes()))
+    stages, flush, shape = pipeoptim_run()["stages"], system == "gpipe", network(lab, model)
+    cuts = (0, *pipeoptim_run()["cuts"][model], len(shape.shapes()))
     own = own or lab.choice("plan.pipeoptim.cuts", "public code") == "profile"
     configured = systems.configured(system, stages)
     return LayerPlan(
         shape,
         SystemModel(system, configured.schedule, resident),
         Grid(inter=stages),
-        batch * (PLANS["microbatches"] if flush else 1),
+        batch * (pipeoptim_run()["microbatches"] if flush else 1),
         batch,
         resident,
         MOMENTS.get(model, ADAM),
@@ -118,9 +118,9 @@ def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> fl
 
 def largest(lab: Lab, model: str, system: str) -> int:
     """Batch per GPU of Table V. Inception-V3, which is not printed, takes the batch of ResNet-101."""
-    if model in PLANS["batches"]:
-        return PLANS["batches"][model][system]
-    return round(PLANS["batches"]["resnet_101"][system] * float(lab.choice(f"plan.pipeoptim.{model}", 1.0)))
+    if model in pipeoptim_run()["batches"]:
+        return pipeoptim_run()["batches"][model][system]
+    return round(pipeoptim_run()["batches"]["resnet_101"][system] * float(lab.choice(f"plan.pipeoptim.{model}", 1.0)))
 
 
 def fixed_batch_rate(lab: Lab, model: str, system: str) -> float:

@@ -128,10 +128,6 @@ class Products:
         """The part of a record that comes from `sweeps` (one per round, of the one rank)."""
         return study_result(self, facts, [ranks[0] for ranks in sweeps])
 
-    def printed(self) -> ExecutorResult:
-        """Printed ratios, which a blind record lacks."""
-        return ExecutorResult(Source.MEASURED, panels=[_ratio_panel(self, {})])
-
 
 class ProductSampler(Sampler):
     """Sampler of a study of products. A batch is one sweep over all widths; its content is ignored."""

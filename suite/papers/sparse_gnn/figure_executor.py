@@ -7,7 +7,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from suite.claims.figure_executor import figure_result, find_figure, printed_result, shared_lab
+from suite.claims.figure_executor import figure_result, find_figure, shared_lab
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import ExecutorResult, Missing
@@ -83,10 +83,6 @@ class GraphFigureExecutor:
             ),
             calibrated_on=(*fitted, *tuned),
         )
-
-    def printed(self) -> ExecutorResult:
-        """The part of the record with the paper's printed values."""
-        return printed_result(self.figure, self.lab)
 
     def notes(self) -> list[str]:
         """The stand-ins, and missing requirements of partitioners."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from suite.claims import trace
 from suite.claims.figure_executor import figure_metrics
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
@@ -45,6 +46,12 @@ def test_fitted_constants_equal_configured_constants() -> None:
     assert all(efficiency.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
     assert (efficiency.products, efficiency.states) == pytest.approx((fitted.products, fitted.states), rel=1e-3)
     assert efficiency.kernels["InceptionV3"] == pytest.approx(fitted.kernels["InceptionV3"], rel=1e-3)
+
+
+def test_answers_note_the_plan_that_they_read() -> None:
+    with trace.record_reads() as reads:
+        plan(lab(), "resnet_101", "gpipe", 64)
+    assert "plan.pipeoptim.stream" in reads
 
 
 def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
