@@ -19,9 +19,10 @@ from suite.core.exit_codes import Exit
 def sources() -> Mapping[str, Any]:
     """The class of each data set, by name."""
     from suite.data import images, sentiment, translation
+    from suite.data.reading import LAYOUTS
 
     parts = (images, sentiment, translation)
-    return {name: getattr(part, name) for part in parts for name in part.LAYOUTS}
+    return {name: vars(part)[name] for part in parts for name in LAYOUTS if name in vars(part)}
 
 
 def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:

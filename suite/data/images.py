@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, MissingDependency, refuse
-from suite.data.reading import published, text_of
+from suite.data.reading import check_folder, published, text_of
 from suite.data.samples import Samples, check_content, check_least
+
+__all__ = ["check_folder", "check_shape", "cifar_100", "digits", "imagenet", "noise", "tiny_imagenet"]
 
 Bytes = NDArray[np.uint8]
 Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], classes [batch]
@@ -28,17 +30,11 @@ Batch = tuple[Bytes, NDArray[np.int64]]  # images [batch, colours, side, side], 
 DIGITS, DIGITS_SIDE, HELD_OUT = 10, 8, 10  # classes; every tenth digit is validation
 DIGITS_FILE = Path("datasets", "data", "digits.csv.gz")  # in scikit-learn's own folder
 CIFAR_SIDE, CIFAR_CLASSES = 32, 100
-OWN = ("digits", "noise")  # data sets without files of the user
 CLASSES = {"digits": DIGITS, "noise": DIGITS, "cifar_100": CIFAR_CLASSES}
 SIDES = {"digits": (1, DIGITS_SIDE), "cifar_100": (3, CIFAR_SIDE)}  # colours and pixels of images as arrays
 NOISE = 1024  # images
 CIFAR_LABELS = 2  # bytes before an image: its coarse and its fine class
 CROP = 224 / 256  # share of an ImageNet photograph's shorter side that is seen, as torchvision evaluates
-LAYOUTS: dict[str, tuple[str, ...]] = {
-    "cifar_100": ("train.bin", "test.bin"),
-    "tiny_imagenet": ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
-    "imagenet": ("train", "val"),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,13 +148,13 @@ def noise() -> Images:
 def cifar_100(folder: str | os.PathLike[str]) -> Images:
     """CIFAR-100 in its binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes. The fine class
     counts."""
-    train, validation = (_cifar(path) for path in published("cifar_100", folder, LAYOUTS))
+    train, validation = (_cifar(path) for path in published("cifar_100", folder))
     return Images("cifar_100", train, validation, CIFAR_CLASSES)
 
 
 def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with classes in val_annotations.txt."""
-    listed, train, images, annotations = published("tiny_imagenet", folder, LAYOUTS)
+    listed, train, images, annotations = published("tiny_imagenet", folder)
     names = text_of(listed).split()
     number = {name: place for place, name in enumerate(names)}
     photographs = [(name, path) for name in names for path in _photographs(train / name / "images")]
@@ -176,7 +172,7 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
 
 def imagenet(folder: str | os.PathLike[str]) -> Images:
     """ImageNet folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG. Classes are numbered in the order of their names."""
-    train, validation = published("imagenet", folder, LAYOUTS)
+    train, validation = published("imagenet", folder)
     names = _class_names(train)
     parts = []
     for part in (train, validation):
@@ -187,11 +183,6 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
     return Images("imagenet", parts[0], parts[1], len(names))
 
 
-def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Raise InvalidRequest if files of the data set are missing, without reading them."""
-    published(name, folder, LAYOUTS, OWN)
-
-
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network of text, of fewer classes, or of an illegal side."""
     check_content(name, shape, "images")
@@ -200,7 +191,7 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
     if name in CLASSES:
         check_least(name, shape, classes=CLASSES[name])
         return
-    first, *_ = published(name, folder, LAYOUTS)
+    first, *_ = published(name, folder)
     check_least(name, shape, classes=len(text_of(first).split() if first.is_file() else _class_names(first)))
     rule = "1 for grey, or 3 for red, green and blue"
     refuse([(shape.colours not in (1, 3), f"model.shape.colours={shape.colours}", rule)])

@@ -24,7 +24,18 @@ PIECE = 1 << 22  # bytes hashed per read
 UNPACKING = (EOFError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
 DAMAGED = (ValueError, TypeError, OSError, OverflowError, StopIteration, *UNPACKING)
 
-Layouts = Mapping[str, Sequence[str | Sequence[str]]]  # files and folders by data set; of a group the first that exists
+WORDS, TRAINED, TESTED = "vocab.bpe.32000", "train.tok.clean.bpe.32000", "newstest2014.tok.bpe.32000"
+# files and folders of published data sets; of a group of names, the first that exists is read
+LAYOUTS: Mapping[str, Sequence[str | Sequence[str]]] = {
+    "wikitext_103": (("wiki.train.tokens", "wiki.train.raw"), ("wiki.valid.tokens", "wiki.valid.raw")),
+    "bookcorpus": ("books_large_p1.txt", "books_large_p2.txt"),
+    "cifar_100": ("train.bin", "test.bin"),
+    "tiny_imagenet": ("wnids.txt", "train", "val/images", "val/val_annotations.txt"),
+    "imagenet": ("train", "val"),
+    "imdb": ("train/neg", "train/pos", "test/neg", "test/pos"),
+    "wmt16": (WORDS, *(f"{part}.{language}" for part in (TRAINED, TESTED) for language in ("en", "de"))),
+}
+OWN = ("standard_library", "digits", "noise", "snippets", "number_names")  # data sets without files of the user
 # Kinds of numpy and numbers of dimensions that an array of an archive may have
 Form = tuple[str, tuple[int, ...]]
 COUNT, WHOLE, REAL = ("iu", (0, 1, 2)), ("iu", (1,)), ("biuf", (1,))
@@ -52,18 +63,19 @@ def located(name: str, folder: str | os.PathLike[str] | None, wanted: Sequence[s
     return paths
 
 
-def published(
-    name: str, folder: str | os.PathLike[str] | None, layouts: Layouts, without: Sequence[str] = ()
-) -> list[Path]:
-    """Files of a data set by the layouts of its module; none for the data sets `without` files.
+def published(name: str, folder: str | os.PathLike[str] | None) -> list[Path]:
+    """Files of a data set; none for a data set without files of the user.
 
     Raises UnknownName for another name, and InvalidRequest with the existing files in place of missing ones.
     """
-    if name in without:
-        return []
-    if name not in layouts:
-        raise UnknownName("data set", name, [*without, *layouts])
-    return located(name, folder, layouts[name])
+    if name not in (*OWN, *LAYOUTS):
+        raise UnknownName("data set", name, [*OWN, *LAYOUTS])
+    return located(name, folder, LAYOUTS[name]) if name in LAYOUTS else []
+
+
+def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Raise InvalidRequest if files of a data set are missing, without reading them."""
+    published(name, folder)
 
 
 def text_of(path: Path) -> str:

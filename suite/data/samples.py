@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import InvalidRequest, refuse
+from suite.core.errors import InvalidRequest
 from suite.core.protocols import DataSource, Value
 
 DATA = {"text": "standard_library", "images": "digits", "labelled_text": "snippets", "sentence_pairs": "number_names"}
@@ -92,8 +92,6 @@ def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
     An epoch contains each sample once, in an order drawn from (seed, epoch). A batch continues where the one before it
     ended.
     """
-    odd = min(seed, number, size - 1) < 0
-    refuse([(odd, f"seed={seed}, batch {number} of {size}", "not negative, and at least 1")])
     at = range(number * size, (number + 1) * size)
     return [int(order(count, seed, place // count)[place % count]) for place in at]
 

@@ -13,21 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import published, text_of
 from suite.data.samples import check_content, check_least
 from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
 
-LAYOUTS: dict[str, tuple[str, ...]] = {"imdb": ("train/neg", "train/pos", "test/neg", "test/pos")}
 CLASSES, VOCABULARY = 2, 10_000
 BREAK = "<br />"  # line break inside a review
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 
-def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Labelled:
+def imdb(folder: str | os.PathLike[str], *, vocabulary: Count = VOCABULARY) -> Labelled:
     """Reviews of aclImdb/{train,test}/{neg,pos}/*.txt. Class 0 is negative. `vocabulary` is its number of words."""
-    refuse([(vocabulary <= MARKS, f"data.source.vocabulary={vocabulary}", f"at least {MARKS + 1}")])
-    read = [[_words(path) for path in _reviews(part)] for part in published("imdb", folder, LAYOUTS)]
+    read = [[_words(path) for path in _reviews(part)] for part in published("imdb", folder)]
     learned, validation = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
     words = vocabulary_of(learned[0], vocabulary)
     train, test = encoded(*learned, words), encoded(*validation, words)
@@ -36,7 +35,7 @@ def imdb(folder: str | os.PathLike[str], *, vocabulary: int = VOCABULARY) -> Lab
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest for a folder of another layout, without reading its reviews."""
-    for part in published(name, folder, LAYOUTS):
+    for part in published(name, folder):
         _reviews(part)
 
 

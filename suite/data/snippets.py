@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import located, published
 from suite.data.samples import check_content, check_least
@@ -28,10 +29,10 @@ LENGTH, VOCABULARY, SHARE = 32, 1000, 0.2
 
 def snippets(
     *,
-    length: int = LENGTH,
-    vocabulary: int = VOCABULARY,
-    train: int = 320,
-    validation: int = 64,
+    length: Count = LENGTH,
+    vocabulary: Count = VOCABULARY,
+    train: Count = 320,
+    validation: Count = 64,
     folder: str | os.PathLike[str] | None = None,
 ) -> Labelled:
     """Eight classes of snippets.
@@ -45,13 +46,6 @@ def snippets(
             fifth of each package is held out: files in the order of their hash, until the fifth is reached.
         folder: Another tree of packages; None for the standard library of this interpreter.
     """
-    least = {
-        "length": (length, 1),
-        "vocabulary": (vocabulary, MARKS + 1),
-        "train": (train, 1),
-        "validation": (validation, 1),
-    }
-    refuse((n < low, f"data.source.{name}={n}", f"at least {low}") for name, (n, low) in least.items())
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     parts: tuple[list[list[Sequence[str]]], ...] = ([], [])
     for package in PACKAGES:
@@ -69,7 +63,7 @@ def snippets(
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
     """Raise InvalidRequest for a tree without the packages, without reading them."""
-    published(name, folder, {}, ["snippets"])
+    published(name, folder)
     located(name, sysconfig.get_path("stdlib") if folder is None else folder, PACKAGES)
 
 

@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.core.errors import Broken, refuse
+from suite.config.base import Count, Share
+from suite.core.errors import refuse
 from suite.core.protocols import DataSource
-from suite.data.reading import published
+from suite.data.reading import check_folder, published
 from suite.data.samples import check_content, check_least
+
+__all__ = ["Text", "bookcorpus", "check_folder", "check_shape", "standard_library", "wikitext_103"]
 
 Tokens = NDArray[np.uint8] | NDArray[np.uint16]
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]  # inputs and targets, both [batch, sequence]
@@ -35,11 +38,6 @@ LINE_END = b"\n"
 # tests are left out because many distributions strip them, and the last one is written by the machine's own build
 SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
 SKIPPED_PREFIX = "_sysconfigdata"
-
-LAYOUTS: dict[str, tuple[tuple[str, ...], ...]] = {  # of each group, the first name that is there is read
-    "wikitext_103": (("wiki.train.tokens", "wiki.train.raw"), ("wiki.valid.tokens", "wiki.valid.raw")),
-    "bookcorpus": (("books_large_p1.txt",), ("books_large_p2.txt",)),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +68,7 @@ class Text(DataSource):
 
 
 def standard_library(
-    *, limit_bytes: int | None = None, validation: float = 0.1, folder: str | os.PathLike[str] | None = None
+    *, limit_bytes: Count | None = None, validation: Share = 0.1, folder: str | os.PathLike[str] | None = None
 ) -> Text:
     """Python sources of the standard library (about 12 MB), concatenated in the order of their names.
 
@@ -81,9 +79,6 @@ def standard_library(
         validation: Share of files to hold out, chosen by a hash of the relative name, and their share of the limit.
         folder: Another tree of .py files; None for the standard library of this interpreter.
     """
-    refuse(
-        [(not 0.0 < validation < 1.0, f"validation={validation}", "a share above 0 and below 1"), _limit(limit_bytes)]
-    )
     root = Path(sysconfig.get_path("stdlib") if folder is None else folder)
     names = sorted(_sources(root)) if root.is_dir() else []
     share = None if limit_bytes is None else round(limit_bytes * validation)
@@ -96,7 +91,7 @@ def standard_library(
     return Text("standard_library", _as_tokens(train), _as_tokens(valid))
 
 
-def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = None) -> Text:
+def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: Count | None = None) -> Text:
     """WikiText-103 from its published files, wiki.{train,valid}.{tokens,raw}, with the authors' split.
 
     The files are memory-mapped: a rank reads only the pages of its batches. wiki.test is not used.
@@ -104,17 +99,16 @@ def wikitext_103(folder: str | os.PathLike[str], *, limit_bytes: int | None = No
     Args:
         limit_bytes: Number of bytes to use from the start of the training file.
     """
-    refuse([_limit(limit_bytes)])
-    train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in published("wikitext_103", folder, LAYOUTS))
+    train, valid = (np.memmap(path, dtype=np.uint8, mode="r") for path in published("wikitext_103", folder))
     return Text("wikitext_103", train[:limit_bytes], valid)
 
 
 def bookcorpus(
     folder: str | os.PathLike[str],
     *,
-    limit_bytes: int | None = None,
-    block_bytes: int = BLOCK,
-    held_out: int = HELD_OUT,
+    limit_bytes: Count | None = None,
+    block_bytes: Count = BLOCK,
+    held_out: Count = HELD_OUT,
 ) -> Text:
     """BookCorpus from books_large_p1.txt and books_large_p2.txt, one sentence per line.
 
@@ -124,11 +118,9 @@ def bookcorpus(
     Args:
         limit_bytes: Largest number of bytes of both parts together; a block is never cut.
     """
-    odd = block_bytes < 1 or held_out < 2
-    refuse([_limit(limit_bytes), (odd, f"block_bytes={block_bytes}, held_out={held_out}", "at least 1 and 2")])
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     total = 0
-    for path in published("bookcorpus", folder, LAYOUTS):
+    for path in published("bookcorpus", folder):
         for number, block in enumerate(_line_blocks(path, block_bytes)):
             if limit_bytes is not None and total + len(block) > limit_bytes:
                 break
@@ -137,11 +129,6 @@ def bookcorpus(
     what = f"{len(parts[False])} training and {len(parts[True])} validation blocks in {folder}"
     refuse([(not all(parts.values()), what, f"at least {held_out} blocks of {block_bytes} bytes")])
     return Text("bookcorpus", _as_tokens(b"".join(parts[False])), _as_tokens(b"".join(parts[True])))
-
-
-def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Raise InvalidRequest if files of the corpus are missing, without reading them."""
-    published(name, folder, LAYOUTS, ["standard_library"])
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
@@ -156,24 +143,15 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
     The batch is a function of (seed, k) and the tokens, so every rank draws the same at any time. It uses the
     generator's raw stream, which numpy keeps across releases.
     """
-    _fits(tokens, batch, sequence)
-    refuse([(min(seed, k) < 0, f"batch {k} of seed {seed}", "numbers of at least 0")])
+    _fits(tokens, sequence)
     draws = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(k,))).random_raw(batch)
     starts = (draws % np.uint64(len(tokens) - sequence)).astype(np.int64)
     return _cut(tokens, starts, sequence)
 
 
-def batches(tokens: Tokens, *, batch: int, sequence: int, seed: int, first: int = 0) -> Iterator[Batch]:
-    """Endless training batches from number `first`. A resumed run names the batch at which it stopped."""
-    k = first
-    while True:
-        yield batch_at(tokens, k, batch=batch, sequence=sequence, seed=seed)
-        k += 1
-
-
 def windows(tokens: Tokens, *, batch: int, sequence: int) -> Iterator[Batch]:
     """Validation batches: every window of `sequence` tokens once, in order, without overlap. The last may be short."""
-    _fits(tokens, batch, sequence)
+    _fits(tokens, sequence)
     starts = np.arange(0, len(tokens) - sequence, sequence, dtype=np.int64)
     for at in range(0, len(starts), batch):
         yield _cut(tokens, starts[at : at + batch], sequence)
@@ -185,17 +163,9 @@ def _cut(tokens: Tokens, starts: NDArray[np.int64], sequence: int) -> Batch:
     return np.ascontiguousarray(window[:, :-1]), np.ascontiguousarray(window[:, 1:])
 
 
-def _fits(tokens: Tokens, batch: int, sequence: int) -> None:
-    refuse(
-        [
-            (min(batch, sequence) < 1, f"a batch of {batch} windows of {sequence} tokens", "at least 1"),
-            (len(tokens) <= sequence, f"{len(tokens)} tokens for windows of {sequence}", "a window and one token more"),
-        ]
-    )
-
-
-def _limit(limit_bytes: int | None) -> Broken:
-    return limit_bytes is not None and limit_bytes < 1, f"limit_bytes={limit_bytes}", "at least 1, or none"
+def _fits(tokens: Tokens, sequence: int) -> None:
+    what = f"{len(tokens)} tokens for windows of {sequence}"
+    refuse([(len(tokens) <= sequence, what, "a window and one token more")])
 
 
 def _as_tokens(text: bytes) -> NDArray[np.uint8]:

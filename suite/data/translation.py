@@ -19,10 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from suite.config.base import Count
 from suite.core.errors import MissingDependency, refuse
-from suite.data.reading import published, text_of
+from suite.data.reading import check_folder, published, text_of
 from suite.data.samples import Part, Samples, check_content, check_least, order
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
+
+__all__ = ["Translation", "check_folder", "check_shape", "number_names", "wmt16"]
 
 Tokens = NDArray[np.int64]
 Batch = tuple[tuple[Tokens, Tokens], Tokens]  # (sources, decoder's inputs), targets, each [batch, sequence]
@@ -38,16 +41,6 @@ GERMAN = (
     *("zehn", "elf", "zwölf", "zwan", "zig", "ßig", "und", "hundert", "tausend"),
 )
 LIMIT = 1_000_000  # from which on German names have spaces
-LAYOUTS: dict[str, tuple[str, ...]] = {
-    "wmt16": (
-        "vocab.bpe.32000",
-        "train.tok.clean.bpe.32000.en",
-        "train.tok.clean.bpe.32000.de",
-        "newstest2014.tok.bpe.32000.en",
-        "newstest2014.tok.bpe.32000.de",
-    )
-}
-OWN = ("number_names",)  # data sets without files of the user
 CONTINUED = "@@"  # ends a piece that the next one belongs to
 CHUNK = 1 << 26  # bytes of a file that are searched for lines at a time
 
@@ -138,7 +131,7 @@ class SentencesInMemory:
         return sum(len(source) + len(target) for source, target in self.pairs)
 
 
-def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 256) -> Translation:
+def number_names(*, limit: Count = 10_000, train: Count = 2000, validation: Count = 256) -> Translation:
     """Names of numbers below `limit`: a fixed random selection for training, and others for validation.
 
     German names are one word, so they are divided into the fixed pieces above and scored by letter. Raises
@@ -146,8 +139,7 @@ def number_names(*, limit: int = 10_000, train: int = 2000, validation: int = 25
     """
     refuse(
         [
-            (not 1 < limit <= LIMIT, f"data.source.limit={limit}", f"from 2 to {LIMIT}, above which names have spaces"),
-            (min(train, validation) < 1, f"data.source.train={train}, validation={validation}", "at least 1"),
+            (limit > LIMIT, f"data.source.limit={limit}", f"at most {LIMIT}, above which names have spaces"),
             (train + validation > limit, f"data.source.train={train}, validation={validation}", f"{limit} in all"),
         ]
     )
@@ -220,21 +212,16 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
     The number of a piece is its line in the vocabulary file after the four special tokens. Both sides are already
     tokenized, so sacrebleu splits joined pieces at spaces. The score is not comparable with scores of raw texts.
     """
-    listed, *paths = published("wmt16", folder, LAYOUTS)
+    listed, *paths = published("wmt16", folder)
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
     train, validation = (SentenceFiles(paths[at], paths[at + 1], number_of) for at in (0, 2))
     return Translation("wmt16", train, validation, words, _whole_words, "none")
 
 
-def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Raise InvalidRequest if files of the data set are missing, without reading them."""
-    published(name, folder, LAYOUTS, OWN)
-
-
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network that does not translate, or has too few words."""
-    paths = published(name, folder, LAYOUTS, OWN)
+    paths = published(name, folder)
     words = _vocabulary(paths[0]) if paths else (*ENGLISH, *GERMAN)
     check_content(name, shape, "sentence_pairs")
     check_least(name, shape, vocabulary=len(MARKS) + len(words))

@@ -24,7 +24,6 @@ class Draws:
     """The stream of (seed, purpose)."""
 
     def __init__(self, seed: int, purpose: str) -> None:
-        refuse([(seed < 0, f"seed={seed}", "not negative")])
         self._bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
     def raw(self, count: int) -> NDArray[np.uint64]:

@@ -55,10 +55,6 @@ def test_snippets_that_are_not_there_are_refused(library: Path) -> None:
     for key, value, legal in (
         ("train", 15, "14"),
         ("validation", 5, "4"),
-        ("vocabulary", 2, "3"),
-        ("length", 0, "1"),
-        ("train", 0, "1"),
-        ("validation", 0, "1"),
     ):
         arguments = {"length": 3, "train": 14, "validation": 4, key: value}
         with refused(InvalidRequest, f"data.source.{key}", str(value), rule=legal):
@@ -118,8 +114,6 @@ def test_parts_without_reviews_are_refused(reviews: Path) -> None:
     (reviews / "test/neg/0_2.txt").unlink()
     with refused(InvalidRequest, subject="neg"):
         sentiment.check_folder("imdb", reviews)
-    with refused(InvalidRequest, "data.source.vocabulary", "2", rule="at least 3"):
-        imdb(reviews, vocabulary=2)
 
 
 def test_samples_and_classes_are_counted_on_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import num2words
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.data import translation
+from suite.data.reading import LAYOUTS
 from suite.data.translation import check_shape, number_names, wmt16
 from suite.workload.recurrent import BEGIN, END, GNMT, PADDING, UNKNOWN
 from tests.support.refusals import fault, refused
@@ -69,10 +69,7 @@ def test_numbers_that_are_held_out_are_never_trained_on() -> None:
     ("given", "expected"),
     [
         ({"limit": 1_000_001}, fault("data.source.limit", "1000001")),
-        ({"limit": 1}, fault("data.source.limit", "1", rule="2")),
-        ({"train": 0}, fault("data.source.train", "0")),
         ({"limit": 10, "train": 8, "validation": 3}, fault("data.source.train", "8", rule="10 in all")),
-        ({"limit": 10, "train": 8, "validation": 0}, fault("data.source.train", "8", rule="at least 1")),
     ],
 )
 def test_numbers_that_are_not_there_are_refused(given: dict[str, int], expected: dict[str, object]) -> None:
@@ -113,14 +110,6 @@ def test_bleu_is_of_whole_texts() -> None:
         data.score([], [])
 
 
-def test_bleu_by_hand() -> None:
-    """'eins' for 'einsein' (four letters of seven, all in place): every precision is 1, the brevity exp(1 - 7 / 4)."""
-    data = number_names(limit=10, train=5, validation=5)
-    eins, ein = data.words.index("eins"), data.words.index("ein")
-    batch: Any = ((None, None), np.array([[eins, ein, END]]))
-    assert data.score([np.array([[eins, END, ein]])], [batch])["bleu"] == pytest.approx(100 * np.exp(1 - 7 / 4))
-
-
 @pytest.fixture
 def wmt(tmp_path: Path) -> Path:
     """The files of the published form, a few lines each."""
@@ -151,7 +140,7 @@ def test_wmt16_reads_its_published_files(wmt: Path, monkeypatch: pytest.MonkeyPa
     assert data.text([das, ha, END]) == "das Ha", "an open piece at the end"
     assert data.text([das, 10**6, END]) == "das <unk>", "a number of a network with more words"
     provenance = data.provenance()
-    assert provenance["bytes"] == sum((wmt / name).stat().st_size for name in translation.LAYOUTS["wmt16"][1:])
+    assert provenance["bytes"] == sum((wmt / str(name)).stat().st_size for name in LAYOUTS["wmt16"][1:])
     monkeypatch.setattr(translation, "CHUNK", 7)
     assert [tuple(wmt16(wmt).train.pair(n)) for n in range(4)] == pairs, "lines across pieces of a file"
     write(wmt, {"newstest2014.tok.bpe.32000.de": "das\ndas\n", "train.tok.clean.bpe.32000.de": "das\n"})

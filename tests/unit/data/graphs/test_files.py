@@ -65,11 +65,9 @@ def test_another_matrix_is_refused(tmp_path: Path) -> None:
     for text, subject in (
         (market("coordinate real general", "2 3 1", "1 2 1"), "2 x 3"),
         (market("coordinate real general", "2 2 1", "3 1 1"), "g.mtx"),
-        (market("coordinate real general", "2 2 2", "1 1 1"), "g.mtx"),
         (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan"),
         (market("coordinate real general", "2147483648 2147483648 1", "1 2 1"), "2147483648 vertices"),
         (market("coordinate complex general", "2 2 1", "1 2 1 1"), "coordinate of complex"),
-        (market("array real general", "1 1", "1"), "array of real"),
         ("1 2\n", "g.mtx"),
         ("", "is empty"),
     ):
@@ -104,15 +102,9 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
     for changed, expected in (
         ({"data": np.array([object()])}, fault(subject="allow_pickle")),
         ({"indices": [7]}, fault(subject="g.npz:")),
-        ({"indptr": [0, 9, 0, 1]}, fault(subject="g.npz:")),
-        ({"indices": [-1]}, fault(subject="g.npz:")),
-        ({"shape": 3}, fault(subject="g.npz:")),
         ({"shape": (3, 3, 3)}, fault(subject="(3, 3, 3)")),
         ({"shape": (2**31, 2**31)}, fault(subject="2147483648 vertices")),
-        ({"format": ["csr", "csc"]}, fault(subject="g.npz:")),
-        ({"format": 3}, fault(subject="g.npz:")),
         ({"data": ["a"]}, fault(subject="<U1")),
-        ({"indices": 0.5}, fault(subject="g.npz:")),
     ):
         np.savez(path, **{**whole, **changed})  # type: ignore[arg-type]
         with refused(InvalidRequest, **expected):
@@ -140,12 +132,9 @@ def test_a_bad_list_of_edges_is_refused(tmp_path: Path) -> None:
         ("0 1\n", {"first": 1}, "negative axis 0 index: -1"),
         ("-1 1\n", {"compact": True}, "vertex -1"),
         ("0 1\n1 2 3\n", {}, "columns"),
-        ("0 1 2 3\n", {}, "4 columns"),
         ("0 1.5\n", {}, "edge 0 is '0 1.5'"),
         ("0 1\n0 nan\n", {}, "edge 1 is"),
-        ("0 1 inf\n", {}, "weight inf"),
         ("a b\n", {}, "could not convert"),
-        ("# from to\n0 1\n\n0 1e300 # far\n", {}, "edge 1 is '0 1e300'"),
         ("0 9007199254740993\n", {"compact": True}, "edge 0 is '0 9007199254740993'"),
         ("0 1000000000000\n", {}, "1000000000001 vertices"),
         ("# nothing\n", {}, "no edge, and no number of vertices"),

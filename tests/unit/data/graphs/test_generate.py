@@ -184,5 +184,3 @@ def test_arguments_that_make_no_graph_are_refused() -> None:
     for source, arguments, expected in REFUSED:
         with refused(InvalidRequest, **expected):
             source(**arguments).load(0)
-    with refused(InvalidRequest, "seed", "-1"):
-        SMALL["rmat"].load(-1)

@@ -103,8 +103,6 @@ def test_bad_edges_are_refused_with_the_numbers() -> None:
     for arguments, subject in BAD_EDGES:
         with refused(InvalidRequest, subject=subject):
             Graph.of("g", *arguments)
-    with refused(InvalidRequest, subject="merged"):
-        Graph.of("g", [0], [1], 2, [1.0], merge=True)
 
 
 BAD_GRAPHS: tuple[tuple[dict[str, Any], dict[str, object]], ...] = (
@@ -116,13 +114,7 @@ BAD_GRAPHS: tuple[tuple[dict[str, Any], dict[str, object]], ...] = (
     ({"labels": np.array([-1, -1, -1])}, fault(subject="of 0 classes")),
     ({"labels": np.array([0.0, 1, 1]), "classes": 2}, fault(subject="float64")),
     ({"classes": 2}, fault(subject="2 classes without labels")),
-    ({"train": np.ones(2, bool)}, fault(subject="bool (2,)", rule="bool (3,)")),
-    ({"test": np.ones(3)}, fault(subject="float64")),
-    ({"random": ("edges",)}, fault(subject="('edges',)")),
     ({"adjacency": sparse.csr_array((2, 3), dtype=np.float32)}, fault(subject="(2, 3)")),
-    ({"adjacency": sparse.csr_array((3, 3), dtype=np.int64)}, fault(subject="int64")),
-    ({"adjacency": sparse.csr_array(([1.0, 1], [2, 1], [0, 2, 2, 2]), shape=(3, 3))}, fault(subject="unsorted")),
-    ({"adjacency": np.zeros((3, 3))}, fault(subject="ndarray")),
 )
 
 
