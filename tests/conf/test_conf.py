@@ -19,7 +19,7 @@ from suite.config.families import CONF, family_members, groups
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.data import images, sentiment, text, translation
+from suite.data.reading import LAYOUTS
 from suite.memory.layout import Layout
 from suite.runner.override_files import read_files
 from suite.runner.runs import Run, expand, freeze
@@ -68,7 +68,6 @@ WANTED = {  # further overrides of a choice, next to the folders of corpora
     "exchange=aware": "system=sparsity_aware",
     "exchange=oblivious": "system=cagnet",
 }
-LAYOUTS = {**text.LAYOUTS, **images.LAYOUTS, **sentiment.LAYOUTS, **translation.LAYOUTS}
 PEERS = ("deepspeed_3d", "megatron_lm")  # whose own engines are no schedule of the suite's
 PUBLISHED = {  # parameters in millions; of the language models those of the published checkpoints
     **{"gpt2_small": 124, "gpt3_2_7b": 2650, "gpt3_13b": 12850, "transformer_12b": 12000, "alexnet": 61.10},
