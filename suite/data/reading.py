@@ -8,7 +8,8 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,15 @@ LAYOUTS: Mapping[str, Sequence[str | Sequence[str]]] = {
     "wmt16": (WORDS, *(f"{part}.{language}" for part in (TRAINED, TESTED) for language in ("en", "de"))),
 }
 OWN = ("standard_library", "digits", "noise", "snippets", "number_names")  # data sets without files of the user
-# Kinds of numpy and numbers of dimensions that an array of an archive may have
-Form = tuple[str, tuple[int, ...]]
-COUNT, WHOLE, REAL = ("iu", (0, 1, 2)), ("iu", (1,)), ("biuf", (1,))
-COLUMN, TABLE, PAIRS = ("biuf", (1, 2)), ("biuf", (2,)), ("iu", (2,))
-KINDS = {"iu": "whole numbers", "biuf": "numbers", "SU": "text"}
+
+
+@contextmanager
+def readable(what: object, rule: str) -> Iterator[None]:
+    """Raise InvalidRequest for errors of numpy and scipy at a damaged file, and for arrays that it lacks."""
+    try:
+        yield
+    except (*DAMAGED, KeyError, IndexError, AttributeError) as error:
+        raise InvalidRequest(f"{what}: {error}", rule=rule) from error
 
 
 def located(name: str, folder: str | os.PathLike[str] | None, wanted: Sequence[str | Sequence[str]]) -> list[Path]:
@@ -116,12 +121,9 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
     Args:
         columns: Required number of columns; None for any.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a file without a line: no rows is an answer
-            rows = np.loadtxt(path, dtype=kind, delimiter=delimiter, comments=("#", "%"), ndmin=2)
-    except DAMAGED as error:
-        raise InvalidRequest(f"{path}: {error}", rule=f"rows of {np.dtype(kind).name} numbers", legal="0,1") from error
+    with readable(path, f"rows of {np.dtype(kind).name} numbers"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a file without a line: no rows is an answer
+        rows = np.loadtxt(path, dtype=kind, delimiter=delimiter, comments=("#", "%"), ndmin=2)
     if not rows.size:
         rows = rows.reshape(0, columns or 0)
     what = f"{path}: {rows.shape[1]} columns in {rows.shape[0]} rows"
@@ -129,22 +131,10 @@ def table(path: Path, kind: Any, *, columns: int | None = None, delimiter: str |
     return rows
 
 
-def archive(path: Path, wanted: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
-    """Arrays of these names and forms in an .npz, without pickles.
-
-    Raises InvalidRequest for a damaged file, a missing name, or an array of another form.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in wanted}
-    except (*DAMAGED, KeyError, IndexError) as error:  # the last two of a file that lacks an array
-        raise InvalidRequest(f"{path}: {error}", rule=f"an archive of the arrays {', '.join(wanted)}") from error
-    for name, (kinds, dimensions) in wanted.items():
-        array = arrays[name]
-        wrong = array.dtype.kind not in kinds or array.ndim not in dimensions
-        rule = f"{KINDS[kinds]} in {' or '.join(map(str, dimensions))} dimensions"
-        refuse([(wrong, f"{path}: {name} is {array.dtype} of shape {array.shape}", rule)])
-    return arrays
+def archive(path: Path, names: Collection[str]) -> list[NDArray[Any]]:
+    """Arrays of these names in an .npz, without pickles. Raises InvalidRequest for a damaged file or a missing name."""
+    with readable(path, f"an archive of the arrays {', '.join(names)}"), np.load(path, allow_pickle=False) as file:
+        return [file[name] for name in names]
 
 
 def classes_of(path: Path, raw: NDArray[Any], vertices: int) -> tuple[NDArray[np.int64], int]:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from scipy import io, sparse
 
 from suite.config.base import Count
-from suite.core.errors import Broken, InvalidRequest, refuse
+from suite.core.errors import Broken, refuse
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.synthetic_attributes import RandomAttributes
-from suite.data.reading import DAMAGED, PIECE, existing, file_provenance, table
+from suite.data.reading import PIECE, existing, file_provenance, readable, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
@@ -53,10 +53,8 @@ class FromFile(RandomAttributes):
     def load(self, seed: int) -> Graph:
         """The graph, with features and labels of `seed`."""
         path = existing(self.name, self.file)
-        try:
+        with readable(path, f"a file for {type(self).__name__}"):
             u, v, weights, n = self._read(path)
-        except (*DAMAGED, KeyError, AttributeError) as error:  # the last two of an archive of other arrays
-            raise InvalidRequest(f"{path}: {error}", rule=f"a file for {type(self).__name__}") from error
         refuse([_bounded(path, n)])
         edge_weights, merge = (weights, False) if self.weighted else (None, True)
         random = self.attributes(n, seed)
@@ -102,11 +100,7 @@ class Npz(FromFile):
         refuse(
             [
                 (form not in ("csr", "csc", "coo"), f"{path}: a matrix in {form} form", "csr, csc or coo"),
-                (
-                    packed.shape != packed.shape[::-1] or packed.ndim != 2,
-                    f"{path}: a matrix of {packed.shape}",
-                    "square",
-                ),
+                (len({2, packed.ndim}) + len({*packed.shape}) > 2, f"{path}: a matrix of {packed.shape}", "square"),
             ]
         )
         if form != "coo":

@@ -17,18 +17,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import refuse
 from suite.data.graphs.graph import Graph
-from suite.data.reading import (
-    COLUMN,
-    COUNT,
-    PAIRS,
-    TABLE,
-    archive,
-    classes_of,
-    file_provenance,
-    located,
-    mask_of,
-    table,
-)
+from suite.data.reading import archive, classes_of, file_provenance, located, mask_of, readable, table
 
 SPLITS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking", "ogbn-papers100M": "time"}  # the benchmark's own
 UNPACKED = {"ogbn-arxiv": "arxiv", "ogbn-products": "products", "ogbn-papers100M": "papers100M-bin"}
@@ -56,23 +45,15 @@ class Ogb:
     def load(self, seed: int = 0) -> Graph:
         """The graph; it does not depend on the seed."""
         paths = self._paths()
-        read = _binary if "data" in paths else _text
-        edges, features, labels, n = read(paths, self.features)
+        with readable(self.folder, f"the published files of {self.name}"):
+            edges, features, labels, n, m = (_binary if "data" in paths else _text)(paths, self.features)
+            table_of = None if features is None else features.astype(np.float32, copy=False)
+        refuse([(edges.shape != (2, m), f"{self.folder}: edges of shape {edges.shape}", f"(2, {m}), as counted")])
         numbers, classes = classes_of(paths["labels"], labels, n)
         masks = [mask_of(paths[part], table(paths[part], np.int64, columns=1)[:, 0], n) for part in PARTS]
-        return Graph.of(
-            self.name,
-            edges[0],
-            edges[1],
-            n,
-            symmetrise=self.symmetrise,
-            features=None if features is None else features.astype(np.float32, copy=False),
-            labels=numbers,
-            classes=classes,
-            train=masks[0],
-            validation=masks[1],
-            test=masks[2],
-        )
+        parts = dict(zip(("train", "validation", "test"), masks, strict=True))
+        attributes: Any = {"features": table_of, "labels": numbers, "classes": classes, **parts}
+        return Graph.of(self.name, edges[0], edges[1], n, symmetrise=self.symmetrise, **attributes)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the files that are read."""
@@ -96,42 +77,21 @@ class Ogb:
         return dict(zip(paths, located(self.name, root, list(paths.values())), strict=True))
 
 
-Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], int]  # edges [2, m], features, labels, vertices
+Read = tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any], int, int]  # edges, features, labels, vertices, edges
 
 
 def _gz(name: str) -> tuple[str, str]:
     return f"{name}.gz", name
 
 
-def _text(found: dict[str, Path], features: bool) -> Read:
-    n, m = (_one(found[count], table(found[count], np.int64)) for count in ("vertex count", "edge count"))
-    edges = table(found["edges"], np.int64, columns=2).T
-    rows = table(found["features"], np.float32) if features else None
-    _check_counts(found["edges"], edges, rows, n, m)
-    return edges, rows, table(found["labels"], np.float64), n
+def _text(paths: dict[str, Path], features: bool) -> Read:
+    n, m = (table(paths[count], np.int64).item() for count in ("vertex count", "edge count"))
+    rows = table(paths["features"], np.float32) if features else None
+    return table(paths["edges"], np.int64, columns=2).T, rows, table(paths["labels"], np.float64), n, m
 
 
-def _binary(found: dict[str, Path], features: bool) -> Read:
-    path = found["data"]
-    forms = {"edge_index": PAIRS, "num_nodes_list": COUNT, "num_edges_list": COUNT}
-    data = archive(path, forms | ({"node_feat": TABLE} if features else {}))
-    n, m = (_one(path, data[name]) for name in ("num_nodes_list", "num_edges_list"))
-    _check_counts(path, data["edge_index"], data.get("node_feat"), n, m)
-    labels = archive(found["labels"], {"node_label": COLUMN})["node_label"]
-    return data["edge_index"], data.get("node_feat"), labels, n
-
-
-def _check_counts(path: Path, edges: NDArray[Any], features: NDArray[Any] | None, vertices: int, count: int) -> None:
-    shape = (vertices,) if features is None else features.shape
-    refuse(
-        [
-            (edges.shape != (2, count), f"{path}: edges of shape {edges.shape}", f"(2, {count}), as counted"),
-            (shape[:1] != (vertices,), f"{path}: features of shape {shape}", f"({vertices}, f), as counted"),
-        ]
-    )
-
-
-def _one(path: Path, counts: NDArray[Any]) -> int:
-    """Vertices of the single graph of a data set. Raises InvalidRequest for several graphs."""
-    refuse([(counts.size != 1, f"{path}: {counts.size} graphs", "one graph: a data set named ogbn-...")])
-    return int(counts.reshape(-1)[0])
+def _binary(paths: dict[str, Path], features: bool) -> Read:
+    (labels,) = archive(paths["labels"], ["node_label"])
+    edges, n, m = archive(paths["data"], ["edge_index", "num_nodes_list", "num_edges_list"])
+    rows = archive(paths["data"], ["node_feat"])[0] if features else None
+    return edges, rows, labels, n.item(), m.item()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from suite.core.errors import refuse
 from suite.data.graphs.graph import Graph
-from suite.data.reading import COLUMN, REAL, TABLE, WHOLE, archive, classes_of, file_provenance, located
+from suite.data.reading import archive, classes_of, file_provenance, located, readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,34 +33,22 @@ class Reddit:
     def load(self, seed: int = 0) -> Graph:
         """The graph; it does not depend on the seed."""
         data, edges = self._paths()
-        arrays = archive(data, {"feature": TABLE, "label": COLUMN, "node_types": COLUMN})
-        graph = archive(edges, {"row": WHOLE, "col": WHOLE, "data": REAL, "shape": WHOLE})
-        features, types = arrays["feature"], arrays["node_types"].reshape(-1)
-        n = len(features)
-        shape = tuple(graph["shape"])
-        found = f"{self.folder}: {n} features, {len(types)} types, a graph of {shape}"
-        strange = types[~np.isin(types, (1, 2, 3))]
+        features, raw, types = archive(data, ["feature", "label", "node_types"])
+        row, column, weights, shape = archive(edges, ["row", "col", "data", "shape"])
+        with readable(data, "an array of numbers per vertex"):
+            n, features = len(features), features.astype(np.float32, copy=False)
+            strange = types[~np.isin(types, (1, 2, 3))]
         refuse(
             [
-                (len(types) != n or shape != (n, n), found, "one of each per vertex"),
+                (tuple(shape) != (n, n), f"{self.folder}: {n} features, a graph of {shape}", "one of each per vertex"),
                 (len(strange), f"{data}: node_types {strange[:1]}", "1 is train, 2 validation, 3 test"),
+                (types.shape != (n,), f"{data}: {n} features, {len(types)} types", "one of each per vertex"),
             ]
         )
-        labels, classes = classes_of(data, arrays["label"], n)
-        return Graph.of(
-            self.name,
-            graph["row"],
-            graph["col"],
-            n,
-            graph["data"],
-            loops=self.loops,
-            features=features.astype(np.float32, copy=False),
-            labels=labels,
-            classes=classes,
-            train=types == 1,
-            validation=types == 2,
-            test=types == 3,
-        )
+        labels, classes = classes_of(data, raw, n)
+        parts = {part: types == number for number, part in enumerate(("train", "validation", "test"), 1)}
+        attributes: Any = {"features": features, "labels": labels, "classes": classes, **parts}
+        return Graph.of(self.name, row, column, n, weights, loops=self.loops, **attributes)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the files that are read."""
