@@ -156,7 +156,6 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
         ({"node_types": np.array(["train"] * 5)}, "node_types ['train']"),
         ({"node_types": np.ones(4)}, "5 features, 4 types"),
         ({"feature": FEATURES[:4]}, "4 features, a graph of"),
-        ({"feature": FEATURES.astype(str)}, "feature"),
         ({"feature": np.float64(1)}, "len() of unsized object"),
         ({"label": np.array([1])}, "of shape (1,)"),
     ):
