@@ -179,16 +179,6 @@ def test_a_vgg_with_norms_has_them_before_its_relus() -> None:
     torch.testing.assert_close(run(modules, x), want)
 
 
-def test_dropout_is_in_the_dense_layers_but_the_last() -> None:
-    assert [make().draws for make in layers(NARROW_VGG, dropout=0.5)] == [False] * 3 + [True, True, False]
-    assert not any(make().draws for make in layers(NARROW_VGG))
-    dense = layers(NARROW_VGG, dropout=0.5)[3]().train()
-    torch.manual_seed(0)
-    outputs = dense(torch.rand(64, 8 * 4 * 4))
-    positive = dense.eval()(torch.rand(64, 8 * 4 * 4))
-    assert (outputs == 0).float().mean() > (positive == 0).float().mean() + 0.1
-
-
 def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
     deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
     assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
@@ -240,13 +230,6 @@ def test_inceptions_modules_compute_what_their_paper_says() -> None:
     want = torch.cat([conv(one[0], x), *ends, conv(mean[1], F.avg_pool2d(x, 3, 1, 1))], dim=1)
     torch.testing.assert_close(names["7b"](x), want)
 
-    (steps,) = names["7a"].steps
-    x = torch.randn(3, 24, 5, 5, dtype=torch.float64)
-    short, long, _ = steps.chains
-    y = conv(short[1], conv(short[0], x), stride=2)
-    z = conv(long[3], conv(long[2], conv(long[1], conv(long[0], x), **across), **down), stride=2)
-    torch.testing.assert_close(names["7a"](x), torch.cat([y, z, F.max_pool2d(x, 3, 2)], dim=1))
-
 
 def test_alexnet_computes_what_its_paper_says() -> None:
     torch.manual_seed(0)
@@ -266,6 +249,7 @@ def test_alexnet_computes_what_its_paper_says() -> None:
 
 def test_dropout_precedes_the_first_dense_layers() -> None:
     """AlexNet applies dropout before its first two dense layers; the other networks before their only one."""
+    assert [make().draws for make in layers(NARROW_VGG, dropout=0.5)] == [False] * 3 + [True, True, False]
     assert [make().draws for make in layers(ALEXNET, dropout=0.5)] == [False] * 5 + [True, False, False]
     assert [make().draws for make in layers(GOOGLENET, dropout=0.2)] == [False] * 10 + [True]
     assert not any(make().draws for shape in (ALEXNET, GOOGLENET) for make in layers(shape))

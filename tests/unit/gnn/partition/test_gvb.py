@@ -13,11 +13,11 @@ from scipy.sparse import csr_array, random_array
 from suite.core.errors import MissingDependency
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import Quality, gvb, partition, protocol, refine_numba
+from suite.gnn.partition import Quality, gvb, partition, protocol
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
-from suite.gnn.partition.refine import Level, MoveRule, cycle
+from suite.gnn.partition.refine import Level, MoveRule
 from suite.gnn.plan import count_volumes
 from tests.support.drawn import drawn
 
@@ -101,18 +101,6 @@ def test_contracted_level_counts_volumes_of_its_clusters(n: int, k: int, seed: i
         assert (count_volumes(matrix, refined[cluster], k).send == send).all()
 
 
-def test_clusters_stay_within_part_and_weight_limit() -> None:
-    matrix, parts = cliques(32, 8), (np.arange(256) // 64).astype(np.int32)
-    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
-    for limit, most in ((72, 64), (30, 160), (1, 256)):  # a clique has 58 entries
-        clusters = level.clusters(parts, limit, seed=1)
-        assert set(clusters) == set(range(clusters.max() + 1))
-        assert limit == 1 or np.bincount(clusters, weights=level.weight).max() <= limit
-        assert all(len(set(parts[clusters == c])) == 1 for c in range(clusters.max() + 1))
-        assert clusters.max() + 1 <= most
-    assert clusters.max() == 255
-
-
 def test_part_above_cap_loses_vertices_even_at_a_loss() -> None:
     """Six cliques in one part, two in the other; a vertex that leaves its clique costs rows."""
     matrix, parts = cliques(8, 8), (np.arange(64) >= 48).astype(np.int32)
@@ -120,49 +108,6 @@ def test_part_above_cap_loses_vertices_even_at_a_loss() -> None:
     refined, send = level.refined(parts, 2, MoveRule(cap, UNLIMITED, 64), penalty=8, seed=0)
     assert heaviest(matrix, parts, 2) > cap >= heaviest(matrix, refined, 2)
     assert send.sum() > quality(matrix, parts, 2).total
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_predicted_price_change_of_a_move_is_exact(symmetric: bool) -> None:
-    """At fixed row prices, for every vertex and part, compared with a recount of the volumes."""
-    n, k = 30, 4
-    matrix, rng = random_matrix(n, 1, symmetric=symmetric), np.random.default_rng(0)
-    parts, price = rng.integers(0, k, n).astype(np.int32), rng.integers(1, 9, k)
-    level = Level.finest(directed_pattern(matrix), entries_per_row(matrix))
-    slots = np.r_[0, np.cumsum(np.minimum(np.diff(level.by_net[0]), k))]
-    counts = np.zeros(slots[-1], np.int32), np.zeros(slots[-1], np.int32), np.zeros(n, np.int64)
-    nets = level.owner, level.rows, *level.by_vertex, slots, *counts
-    refine_numba._fill(parts, np.zeros(k, np.int64), *nets)
-    before = int(count_volumes(matrix, parts, k).send @ price)
-    for x in range(n):
-        gain, own_volume = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        base, every, _ = refine_numba._weigh(x, True, parts, price, gain, own_volume, level.owned, *nets)
-        a, changes = parts[x], {}
-        for b in set(range(k)) - {int(a)}:
-            moved = parts.copy()
-            moved[x] = b
-            changes[b] = int(count_volumes(matrix, moved, k).send @ price) - before
-            assert changes[b] == base - gain[b] + price[b] * (every - own_volume[b]) - price[a] * (
-                every - own_volume[a]
-            )
-        load = np.zeros(k, np.int64)
-        assert refine_numba._choose(a, base, every, price, gain, own_volume, load, 0)[1] == min(changes.values())
-        assert not gain.any()
-        assert not own_volume.any()
-
-
-def test_ceiling_on_total_precedes_maximum_send() -> None:
-    """From a local minimum of the total volume, a smaller maximum requires a larger total."""
-    matrix = AmazonLike(vertices=1024, features=0, classes=0).load(0).adjacency
-    level, parts = Level.finest(directed_pattern(matrix), entries_per_row(matrix)), Metis().parts(matrix, K, 0)
-    for seed in range(4):
-        parts, send = level.refined(parts, K, MoveRule(UNLIMITED, 0, 64), penalty=0, seed=seed)
-    before, most = int(send.sum()), {}
-    for ceiling in (before, UNLIMITED):
-        _, send = cycle(level, parts, K, MoveRule(UNLIMITED, ceiling, 64), penalty=1000, seed=9)
-        most[ceiling] = int(send.max())
-        assert (send.sum() > before) == (ceiling == UNLIMITED)
-    assert most[UNLIMITED] < most[before]
 
 
 CASES = {
