@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
-import os
 import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from inspect import CO_OPTIMIZED
-from operator import attrgetter
+from multiprocessing import get_context
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -40,6 +40,7 @@ _FORBIDDEN = ("suite/claims/", "suite/papers/", "conf/")
 FAILED = "failed"  # replaces the verdict if the changed code raises or hangs; does not count as a changed verdict
 SLOW = 1.0  # CPU seconds above which a short run skips an answer
 Functions = Mapping[str, list[FunctionType]]  # by module
+Outcomes = dict[Answered, tuple[str, float]]  # verdict and CPU seconds
 LONGEST = 600  # time limit of a child process in seconds, because broken code can hang
 
 
@@ -210,41 +211,6 @@ def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered
     return firsts
 
 
-def write_turned_answers(results: Iterable[MutationResult], among: str) -> list[Path]:
-    """Write the answers with changed verdicts to the papers' files, the fastest first.
-
-    Args:
-        results: Results whose verdict changed.
-        among: Pattern of claim ids. Entries of other claims stay as they are.
-
-    Returns:
-        The files that changed.
-    """
-    turned: dict[str, list[MutationResult]] = {}
-    for result in results:
-        turned.setdefault(result.mutation, []).append(result)
-    changed = []
-    for file in _files():
-        text, rows = file.read_text(encoding="utf-8"), _rows(file)
-        for row in (row for row in rows if row["id"] in turned):
-            new = sorted(turned[str(row["id"])], key=attrgetter("seconds"))
-            for key, slow in (("turns", False), ("slowly", True)):
-                entries = [
-                    answered for answered in answers_by_evidence(row, key) if not fnmatchcase(answered[0], among)
-                ]
-                entries += [(result.claim, result.evidence) for result in new if (result.seconds > SLOW) is slow]
-                by_kind = {kind.value: [name for name, evidence in entries if evidence is kind] for kind in Evidence}
-                row[key] = {kind: names for kind, names in by_kind.items() if names}
-            if not row["slowly"]:
-                del row["slowly"]
-        head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
-        body = head + yaml.safe_dump(rows, sort_keys=False, width=118, allow_unicode=True)
-        if body != text:
-            file.write_text(body, encoding="utf-8")
-            changed.append(file)
-    return changed
-
-
 def _files() -> list[Path]:
     return sorted(load.FOLDER.glob(f"*/{MUTATIONS}"))
 
@@ -298,17 +264,13 @@ def _statements(code: CodeType) -> tuple[object, ...]:
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
-def _apply(mutation: Mutation, functions: Functions) -> None:
-    """Replace the code of the mutated functions. Raises InvalidRequest if no function of the module changes."""
-    new_code, unchanged = mutation.code(), True
-    for function in functions[mutation.module]:
-        if function.__code__ in new_code:
-            function.__code__ = new_code[function.__code__]
-            unchanged = False
-    if unchanged:
-        raise InvalidRequest(
-            f"mutation {mutation.id} changes no function of {mutation.module}", rule="at least one changed function"
-        )
+def _changed(mutation: Mutation, functions: Functions) -> list[tuple[FunctionType, CodeType]]:
+    """Mutated functions with their new code. Raises InvalidRequest if no function of the module changes."""
+    new_code = mutation.code()
+    found = [(each, new_code[each.__code__]) for each in functions[mutation.module] if each.__code__ in new_code]
+    what = f"mutation {mutation.id} changes no function of {mutation.module}"
+    refuse([(not found, what, "at least one changed function")])
+    return found
 
 
 # -- children --------------------------------------------------------------------------------------------------------
@@ -328,40 +290,18 @@ def _prepare(answers: set[Answered], mutations: Sequence[Mutation]) -> Functions
     return functions
 
 
-def _in_child(
-    mutation: Mutation | None, answers: Sequence[Answered], functions: Functions
-) -> dict[Answered, tuple[str, float]]:
+def _in_child(mutation: Mutation | None, answers: Sequence[Answered], functions: Functions) -> Outcomes:
     """Verdict and CPU seconds of each answer, computed in a child process under a mutation, if any."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        _answer(mutation, answers, functions, writing)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as stream:
-        text = stream.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise Fault(f"mutation {mutation.id if mutation else 'none'} could not be applied")
+    codes = _changed(mutation, functions) if mutation else []
     outcomes = dict.fromkeys(answers, (FAILED, 0.0))  # default for answers that the child does not reach
-    for line in text.splitlines():
-        name, kind, verdict, seconds = json.loads(line)
-        outcomes[name, Evidence(kind)] = verdict, seconds
+    with ProcessPoolExecutor(1, get_context("fork"), _begin, (codes,)) as child, suppress(BrokenProcessPool):
+        for answered in answers:
+            outcomes[answered] = child.submit(verdicts_now.verdict_alone, answered, FAILED).result()
     return outcomes
 
 
-def _answer(mutation: Mutation | None, answers: Sequence[Answered], functions: Functions, writing: int) -> None:
-    """Write verdicts to the pipe and end the child process."""
-    status = 1
-    try:
-        if mutation is not None:
-            signal.alarm(LONGEST)
-            _apply(mutation, functions)
-        with os.fdopen(writing, "w", encoding="utf-8", buffering=1) as stream:
-            for answered, verdict, seconds in verdicts_now.verdict_of_each(answers, FAILED):
-                stream.write(json.dumps((*answered, verdict, seconds)) + "\n")
-        status = 0
-    except BaseException as error:  # the child must never return into the parent's code
-        sys.stderr.write(f"{mutation.id if mutation else 'none'}: {type(error).__name__}: {error}\n")
-    finally:
-        os._exit(status)
+def _begin(codes: Sequence[tuple[FunctionType, CodeType]]) -> None:
+    """Change the functions of this child process, which broken code may not keep for longer than LONGEST."""
+    signal.alarm(LONGEST)
+    for function, code in codes:
+        function.__code__ = code

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -82,29 +82,24 @@ def compose_sources(answers: Iterable[Answered]) -> None:
         source_of(claims_by_id[name].paper, _answer_row(claims_by_id[name], kind).figure)
 
 
-def verdict_of_each(answers: Iterable[Answered], failed: str) -> Iterator[tuple[Answered, str, float]]:
-    """Yield the verdict on each answer by itself and the CPU seconds of the answer.
-
-    The verdict ignores whether a mutation is registered for the answer.
+def verdict_alone(answered: Answered, failed: str) -> tuple[str, float]:
+    """Verdict on an answer by itself, whether or not a mutation is registered for it, and its CPU seconds.
 
     Args:
-        answers: Answers to compute.
+        answered: The answer.
         failed: Text in place of the verdict if the function raises.
     """
-    bare = {claim.id: replace(claim, answers=()) for claim in load.claims()}
-    claims_by_id = {claim.id: claim for claim in load.claims()}
-    for name, kind in answers:
-        claim, row = claims_by_id[name], _answer_row(claims_by_id[name], kind)
-        start = _cpu_seconds()
-        try:
-            entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
-        except Exception:  # mutated code may raise anything
-            verdict = failed
-        else:
-            alone = {**bare, name: replace(claim, answers=(row,))}
-            verdicts = judge.judge(alone.values(), ReportStore(Path("none"), (entry,)), hold=False)
-            verdict = next(judged.verdict.value for judged in verdicts if judged.claim.id == name)
-        yield (name, kind), verdict, _cpu_seconds() - start
+    name, kind = answered
+    claims_by_id = {claim.id: replace(claim, answers=()) if claim.id != name else claim for claim in load.claims()}
+    claim, row = claims_by_id[name], _answer_row(claims_by_id[name], kind)
+    start = _cpu_seconds()
+    try:
+        entry = _entry("now", metrics_of([(claim, row)], source_of(claim.paper, row.figure)))
+    except Exception:  # mutated code may raise anything
+        return failed, _cpu_seconds() - start
+    claims_by_id[name] = replace(claim, answers=(row,))
+    verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (entry,)), hold=False)
+    return next(one.verdict.value for one in verdicts if one.claim.id == name), _cpu_seconds() - start
 
 
 def _cpu_seconds() -> float:

@@ -50,7 +50,7 @@ def _mutate(arguments: Arguments) -> int:
     chosen = mutate.select_mutations(arguments.names, mutations_by_id)
     if arguments.among:
         among = mutate.answers_matching(arguments.among)
-        return _find(mutate.run_mutations(chosen, lambda _: among), arguments.among)
+        return _find(mutate.run_mutations(chosen, lambda _: among))
     selection = mutate.first_of_families(chosen) if arguments.first else {each.id: each.turns for each in chosen}
     selected = [each for each in chosen if selection[each.id]]
     unchanged = 0
@@ -61,18 +61,13 @@ def _mutate(arguments: Arguments) -> int:
     return Exit.SOME_FAILED if unchanged else Exit.OK
 
 
-def _find(results: Iterable[MutationResult], among: str) -> int:
-    """Print the verdicts that each mutation changes, and write them to the files of the papers."""
-    from suite.claims import mutate
+def _find(results: Iterable[MutationResult]) -> int:
+    """Print the verdicts that each mutation changes, with their CPU seconds, for `turns` and `slowly` of its row."""
+    from suite.claims.mutate import FAILED
 
-    changed = []
     for result in results:
-        if result.turns:
-            changed.append(result)
-        if result.turns or result.after == mutate.FAILED:
+        if result.turns or result.after == FAILED:
             print(f"{result}  {result.seconds:.2f} s", flush=True)
-    for path in mutate.write_turned_answers(changed, among):
-        print(path)
     return Exit.OK
 
 
@@ -142,7 +137,7 @@ ACTIONS = {"answer": _answer, "mutate": _mutate, "sensitivity": _sensitivity, "f
     argument(
         "--among",
         metavar="PATTERN",
-        help="mutate: judge all claims that match and write the changed ones to mutations.yaml",
+        help="mutate: judge all claims that match and print the changed ones",
     ),
     argument("--unturned", action="store_true", help="mutate: list the answers that no mutation changes"),
 )

@@ -5,16 +5,11 @@ ops of an inner stage are counted from its trace. The counts depend on no machin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
-from suite.claims.cluster_runs import Lab
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, feeds
 from suite.core.protocols import Schedule
-from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule import MessageDriven
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
@@ -51,33 +46,13 @@ def communicated_bytes(gpus: int, inter: int) -> int:
     return BYTES * count_messages(simulate_batch(gpus, inter, 2 * gpus))
 
 
-def lemmas_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    depths = (4, 6, 12, 24)
-    sent = [communicated_bytes(48, inter) for inter in depths]
-    computed = [48 / inter * count_forwards(simulate_batch(48, inter, 96)) for inter in depths]
-    return [
-        FigurePanel(
-            "Per GPU over G_inter, relative to the first: 48 GPUs, one batch",
-            "ratio",
-            [str(inter) for inter in depths],
-            {
-                "communication": [size / sent[0] for size in sent],
-                "computation": [count / computed[0] for count in computed],
-            },
-            axis="G_inter, stages",
-            quantity="relative to the first",
-            evidence="derived",
-        )
-    ]
-
-
-def lemma_1(question: Question, lab: Lab) -> tuple[Cases, str]:
+def lemma_1(question: Question, source: object) -> tuple[Cases, str]:
     points = question.integer_points()
     values = [communicated_bytes(p["gpus"], p["g_inter"]) / communicated_bytes(p["gpus"], p["g_base"]) for p in points]
     return [values], "bytes of messages of an inner stage, relative to g_base stages"
 
 
-def lemma_2(question: Question, lab: Lab) -> tuple[Cases, str]:
+def lemma_2(question: Question, source: object) -> tuple[Cases, str]:
     points = question.integer_points()
     values = [
         p["layers"] * count_forwards(simulate_batch(p["gpus"], p["g_inter"], p["samples"])) / p["g_inter"]
@@ -86,7 +61,7 @@ def lemma_2(question: Question, lab: Lab) -> tuple[Cases, str]:
     return [values], "forward passes of an inner stage, times its layers"
 
 
-def theorem_3(question: Question, lab: Lab) -> tuple[Cases, str]:
+def theorem_3(question: Question, source: object) -> tuple[Cases, str]:
     def ratio(gpus: int, inter: int) -> float:
         simulated = simulate_batch(gpus, inter, 2 * gpus)
         return count_forwards(simulated) / inter / count_messages(simulated)
@@ -103,35 +78,7 @@ def idle_time(forward: float, backward: float, stages: int, schedule: Schedule) 
     return simulated.makespan - 2 * stages * sum(passes)
 
 
-def equations_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    stages = (3, 4, 8, 16, 32)
-    orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
-    times = {name: [idle_time(1.0, 2.0, count, order) for count in stages] for name, order in orders.items()}
-    sent = [float(count_messages(simulate_batch(96, count, 96))) for count in (3, 4, 8, 16, 32)]
-    names = [str(count) for count in stages]
-    return [
-        FigurePanel(
-            "Bubble over G_inter (t_f = 1, t_b = 2)",
-            "s",
-            names,
-            times,
-            axis="G_inter, stages",
-            quantity="bubble",
-            evidence="derived",
-        ),
-        FigurePanel(
-            "Messages of an inner GPU over G_inter, 96 GPUs, batch 96",
-            "count",
-            names,
-            {"counted": sent},
-            axis="G_inter, stages",
-            quantity="messages",
-            evidence="derived",
-        ),
-    ]
-
-
-def send_time(question: Question, lab: Lab) -> tuple[Cases, str]:
+def send_time(question: Question, source: object) -> tuple[Cases, str]:
     values = []
     for point in question.points:
         gpus, stages = int(point["G"]), int(point["G_inter"])

@@ -19,7 +19,7 @@ import yaml
 
 from suite.claims import load, mutate
 from suite.claims.claim import Evidence
-from suite.claims.mutate import FAILED, Mutation, MutationResult
+from suite.claims.mutate import Mutation
 from suite.core.errors import InvalidRequest, UnknownName
 from tests.support.drawn import generator
 from tests.support.refusals import refused
@@ -191,20 +191,3 @@ def test_invalid_rows_are_refused(write: Callable[[list[dict[str, object]]], Pat
         with pytest.raises(InvalidRequest) as refusal:
             mutate.known_mutations()
         assert rule in refusal.value.rule, rows
-
-
-def test_changed_verdicts_are_written_fastest_first(write: Callable[[list[dict[str, object]]], Path]) -> None:
-    """A failed answer does not count as changed, and entries of other claims stay."""
-    file = write([{**ROW, "turns": {"derived": ["axonn.x", "samo.gone"]}}])
-    outcomes = [
-        MutationResult("a", "samo.slow", Evidence.DERIVED, "reproduced", "differs", 2.0),
-        MutationResult("a", "samo.quick", Evidence.DERIVED, "reproduced", "differs", 0.5),
-        MutationResult("a", "samo.same", Evidence.DERIVED, "differs", "differs", 0.0),
-        MutationResult("a", "samo.broken", Evidence.DERIVED, "reproduced", FAILED, 0.0),
-    ]
-    changed = [outcome for outcome in outcomes if outcome.turns]
-    assert mutate.write_turned_answers(changed, "samo.*") == [file]
-    assert file.read_text().startswith("# head\n- ")
-    (mutation,) = mutate.known_mutations()
-    assert [name for name, _ in mutation.turns] == ["axonn.x", "samo.quick", "samo.slow"]
-    assert mutation.slowly == (("samo.slow", Evidence.DERIVED),)

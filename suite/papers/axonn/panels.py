@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from suite.claims.panel import Panels
-from suite.papers import equations
 from suite.papers.axonn import counts, figures, scaling
 
 FIGURES: Mapping[str, Panels] = {
@@ -16,6 +15,5 @@ FIGURES: Mapping[str, Panels] = {
     "axonn_fig9": scaling.fig9_panels,
     "axonn_table2": scaling.table2_panels,
     "axonn_fig11": scaling.fig11_panels,
-    "axonn_lemmas": equations.lemmas_panels,
     "axonn_small": counts.small_panels,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from suite.claims.panel import Panels
-from suite.papers import equations
 from suite.papers.samo import ablations, convnets, counts, figures, larger_clusters, model_states
 
 FIGURES: Mapping[str, Panels] = {
@@ -15,7 +14,6 @@ FIGURES: Mapping[str, Panels] = {
     "samo_table2": figures.table2_panels,
     "samo_fig8": figures.fig8_panels,
     "samo_memory": figures.memory_panels,
-    "samo_equations": equations.equations_panels,
     "samo_small": counts.small_panels,
     "samo_beside_offload": model_states.beside_offload_panels,
     "samo_scaling": larger_clusters.scaling_panels,

@@ -43,7 +43,7 @@ def test_passes_in_flight_by_hand() -> None:
     assert counts.after_answers(4, 6, 24) == [6] * 18
     assert counts.after_answers(2, 2, 2) == []
     name = "axonn.sec3c.constant_in_flight"
-    (row,) = [row for row in CLAIMS[name].answers if row.figure == "axonn_lemmas"]
+    (row,) = [row for row in CLAIMS[name].answers if row.figure == "formulas"]
     values = answer(CLAIMS[name], row, None).values
     assert values == tuple(limit for limit in (2, 3, 6, 6, 12) for _ in ("limit", "fewest", "most"))
     ops = [Op(0, kind, index) for kind, index in ((Kind.FORWARD, 0), (Kind.FORWARD, 1), (Kind.BACKWARD, 0))]

@@ -31,7 +31,7 @@ CLAIMS = {name: claim for name, claim in published().items() if claim.paper == "
 PAPERS = Papers(CLAIMS, {}, {})
 ROWS, EQUATIONS = (
     {claim.id: row for claim, row in answers_of_figure(CLAIMS.values(), figure)}
-    for figure in ("samo_small", "samo_equations")
+    for figure in ("samo_small", "formulas")
 )
 
 
