@@ -60,6 +60,7 @@ from suite.comm.rendezvous.launcher_env import launch_info
 from suite.config import protocols
 from suite.config.plugins import own_settings
 from suite.config.run import RunConfig
+from suite.core import errors
 from suite.core.errors import Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
@@ -84,11 +85,6 @@ class DeepSpeedSettings:
     disable_python_gc: bool
     shm_comm: bool
 
-    @classmethod
-    def of(cls, config: RunConfig) -> DeepSpeedSettings:
-        """Settings of a config. Raises InvalidRequest for an unknown key or value."""
-        return own_settings(cls, config)
-
 
 class DeepSpeed3D(protocols.System):
     """One rank of DeepSpeed's pipeline on grid.inter stages and grid.data replicas."""
@@ -98,16 +94,8 @@ class DeepSpeed3D(protocols.System):
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32",))
-        settings = DeepSpeedSettings.of(config)
-        stage = settings.zero_stage
-        if stage not in (0, 1):
-            raise Unsupported(
-                f"deepspeed_3d with system.zero_stage={stage}",
-                rule="DeepSpeed's pipeline supports ZeRO stages 0 and 1; stages 2 and 3 shard unfinished gradients",
-                legal="system.zero_stage=1",
-            )
-        _check_precision(config, settings)
-        _check_tensor(config)
+        settings = own_settings(DeepSpeedSettings, config)
+        _check(config, settings)
         if find_spec("deepspeed") is None:
             return Missing("deepspeed is not installed: pip install deepspeed")
         if settings.shm_comm and config.launch.device == "cpu":
@@ -169,7 +157,7 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
     """DeepSpeed's engine on this rank, and the learning rate of each update."""
     import deepspeed
 
-    settings = DeepSpeedSettings.of(config)
+    settings = own_settings(DeepSpeedSettings, config)
     if not settings.shm_comm:
         _leave_out_shared_memory()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
@@ -262,39 +250,43 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _check_precision(config: RunConfig, settings: DeepSpeedSettings) -> None:
-    half = train_options(config).half
-    if half is torch.float16:
-        if config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-            raise Unsupported(
-                "deepspeed_3d with precision.half=float16",
-                rule="DeepSpeed supports float16 on CUDA, and on a CPU with float16 instructions",
-                legal="precision=bf16",
-            )
-        if settings.zero_stage == 0:
-            raise Unsupported(
-                "deepspeed_3d with precision.half=float16 and system.zero_stage=0",
-                rule="DeepSpeed's ZeRO stage 0 follows another rule for the loss scale",
-                legal="system.zero_stage=1",
-            )
-    if half and settings.accumulate == "float32" and settings.zero_stage == 0:
-        raise Unsupported(
-            "deepspeed_3d with system.accumulate=float32 and system.zero_stage=0",
-            rule="DeepSpeed accumulates half-precision gradients in float32 only in ZeRO stage 1",
-            legal="system.zero_stage=1",
-        )
-
-
-def _check_tensor(config: RunConfig) -> None:
-    tensor, dropout = config.grid.tensor, config.model.dropout
+def _check(config: RunConfig, settings: DeepSpeedSettings) -> None:
+    """Raise Unsupported for a combination that DeepSpeed does not have."""
+    half, stage, tensor = train_options(config).half, settings.zero_stage, config.grid.tensor
     if tensor > 1:
         check_heads(gpt(config).heads, tensor)
-        if dropout:
-            raise Unsupported(
-                f"deepspeed_3d with grid.tensor={tensor} and model.dropout={dropout}",
-                rule="ranks that split a layer would have to draw the same masks",
-                legal="model.dropout=0.0",
-            )
+    fp16 = half is torch.float16
+    emulated = fp16 and config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    name, dropout = "deepspeed_3d with", config.model.dropout
+    errors.refuse(
+        [
+            (
+                *(stage not in (0, 1), f"{name} system.zero_stage={stage}"),
+                "DeepSpeed's pipeline supports ZeRO stages 0 and 1; stages 2 and 3 shard unfinished gradients",
+                "system.zero_stage=1",
+            ),
+            (
+                *(emulated, f"{name} precision.half=float16"),
+                *("DeepSpeed has float16 on CUDA, and on a CPU with float16 instructions", "precision=bf16"),
+            ),
+            (
+                *(fp16 and stage == 0, f"{name} precision.half=float16 and system.zero_stage=0"),
+                *("DeepSpeed's ZeRO stage 0 follows another rule for the loss scale", "system.zero_stage=1"),
+            ),
+            (
+                *(half and settings.accumulate == "float32" and stage == 0, f"{name} system.accumulate=float32"),
+                *(
+                    "DeepSpeed accumulates halves in float32 only in ZeRO stage 1",
+                    "system.zero_stage=1",
+                ),
+            ),
+            (
+                *(tensor > 1 and dropout, f"{name} grid.tensor={tensor} and model.dropout={dropout}"),
+                *("ranks that split a layer would have to draw the same masks", "model.dropout=0.0"),
+            ),
+        ],
+        Unsupported,
+    )
 
 
 def _can_build() -> Ready | Missing:

@@ -38,36 +38,14 @@ from suite.config.network import KernelForms
 from suite.config.plugins import own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
+from suite.core import errors
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.optim.lr_schedule import as_rate
 from suite.engine.optim.optimizer import SGD, Adam
 
-Option = bool | int | float | str | torch.dtype  # of a library's keyword argument
-
-
-@dataclass(frozen=True, slots=True)
-class MegatronArguments:
-    """A config as keyword arguments of the named functions of Megatron.
-
-    Attributes:
-        parallel: parallel_state.initialize_model_parallel.
-        transformer: TransformerConfig.
-        model: GPTModel.
-        ddp: DistributedDataParallelConfig.
-        optimizer: OptimizerConfig.
-        groups: get_megatron_optimizer, in addition to `optimizer`.
-        passes: Result of get_forward_backward_func.
-    """
-
-    parallel: Mapping[str, Option]
-    transformer: Mapping[str, Option]
-    model: Mapping[str, Option]
-    ddp: Mapping[str, Option]
-    optimizer: Mapping[str, Option]
-    groups: Mapping[str, Mapping[str, Option]]
-    passes: Mapping[str, Option]
+Option = bool | int | float | str | torch.dtype | dict[str, int]  # of a library's keyword argument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,33 +56,30 @@ class MegatronSettings:
     overlap_grad_reduce: bool
 
 
-def arguments(config: RunConfig) -> MegatronArguments:
-    """Arguments of Megatron for a config. Nothing of Megatron is imported.
+def arguments(config: RunConfig) -> dict[str, dict[str, Option]]:
+    """A config as keyword arguments of Megatron's functions. Nothing of Megatron is imported.
+
+    Returns:
+        Arguments of parallel_state.initialize_model_parallel (`parallel`), TransformerConfig (`transformer`), GPTModel
+        (`model`), DistributedDataParallelConfig (`ddp`), OptimizerConfig (`optimizer`), get_megatron_optimizer in
+        addition to it (`groups`), and of the result of get_forward_backward_func (`passes`).
 
     Raises InvalidRequest, or a subclass, for a config that Megatron cannot express.
     """
     check(config)
-    grid, settings, options, shape = (
-        config.grid,
-        own_settings(MegatronSettings, config),
-        train_options(config),
-        gpt(config),
-    )
-    sizes: dict[str, Option] = {"tensor_model_parallel_size": grid.tensor}
-    sizes["pipeline_model_parallel_size"] = grid.inter
+    grid, settings = config.grid, own_settings(MegatronSettings, config)
+    options, shape = train_options(config), gpt(config)
+    sizes = {"tensor_model_parallel_size": grid.tensor, "pipeline_model_parallel_size": grid.inter}
     dtype = options.half or torch.float32
-    halves: dict[str, Option] = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16}
-    halves["params_dtype"] = dtype
-    recompute: dict[str, Option] = {}
-    if options.checkpoints:
-        recompute = {"recompute_granularity": "full", "recompute_method": "uniform"}
-        recompute["recompute_num_layers"] = options.checkpoints
-    return MegatronArguments(
-        parallel={**sizes, "order": "tp-cp-ep-pp-dp"},
-        transformer={
+    halves: dict[str, Option] = {"fp16": dtype is torch.float16, "bf16": dtype is torch.bfloat16, "params_dtype": dtype}
+    recompute: dict[str, Option] = {"recompute_granularity": "full", "recompute_method": "uniform"}
+    recompute["recompute_num_layers"] = options.checkpoints or 0
+    return {
+        "parallel": {**sizes, "order": "tp-cp-ep-pp-dp"},
+        "transformer": {
             **sizes,
             **halves,
-            **recompute,
+            **(recompute if options.checkpoints else {}),
             "num_layers": shape.layers,
             "hidden_size": shape.hidden,
             "num_attention_heads": shape.heads,
@@ -112,56 +87,60 @@ def arguments(config: RunConfig) -> MegatronArguments:
             "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
         },
-        model={
+        "model": {
             "vocab_size": -(-shape.vocabulary // grid.tensor) * grid.tensor,
             "max_sequence_length": shape.sequence,
             "share_embeddings_and_output_weights": shape.tied,
             "position_embedding_type": "learned_absolute",
         },
-        ddp={
+        "ddp": {
             "grad_reduce_in_fp32": settings.reduce == "float32",
             "overlap_grad_reduce": settings.overlap_grad_reduce,
         },
-        optimizer={
-            **halves,
-            **_rule(config),
-            "clip_grad": options.clip or 0.0,
-        },
-        groups={"config_overrides": {}},
-        passes={
+        "optimizer": {**halves, **_rule(config), "clip_grad": options.clip or 0.0},
+        "groups": {"config_overrides": {}},
+        "passes": {
             "num_microbatches": microbatches(config),
             "seq_length": shape.sequence,
             "micro_batch_size": config.batch.microbatch,
         },
-    )
+    }
 
 
 def check(config: RunConfig) -> None:
     """Raise InvalidRequest, or a subclass, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, shape, options = config.grid, gpt(config), train_options(config)
+    grid, shape, interval = config.grid, gpt(config), train_options(config).checkpoints or 1
     own_settings(MegatronSettings, config)
     check_heads(shape.heads, grid.tensor)
     blocks, rest = divmod(shape.layers, grid.inter)
-    if rest or config.split != "even":
-        what = f"megatron_lm with {shape.layers} blocks on {grid.inter} stages and split={config.split}"
-        legal = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
-        rule = "Megatron-LM places the same number of blocks on every stage"
-        raise Unsupported(what, rule=rule, legal=f"grid.inter={legal} split=even")
-    if options.checkpoints and blocks % options.checkpoints:
-        legal = max(n for n in range(1, options.checkpoints) if blocks % n == 0)
-        raise InvalidRequest(
-            f"activation_checkpointing={options.checkpoints} with {blocks} blocks per stage",
-            rule="Megatron-LM recomputes pieces of equal size, so the interval divides the blocks of a stage",
-            legal=f"activation_checkpointing={legal}",
-        )
-    if config.kernels != KernelForms():
-        what, rule = "megatron_lm with other kernels than its own", "Megatron-LM reads no key of the group kernels"
-        raise Unsupported(what, rule=rule, legal="system=axonn")
-    if config.model.dropout:
-        what = f"megatron_lm with model.dropout={config.model.dropout}"
-        rule = "Megatron-LM also applies dropout to the embeddings, which the suite's GPT does not"
-        raise Unsupported(what, rule=rule, legal="model.dropout=0.0")
+    stages = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
+    split = f"split={config.split}"
+    pieces = max((n for n in range(1, interval) if blocks % n == 0), default=1)
+    errors.refuse(
+        [
+            (
+                *(
+                    rest or config.split != "even",
+                    f"{shape.layers} blocks on {grid.inter} stages, {split}",
+                ),
+                *("Megatron-LM has the same number of blocks on every stage", f"grid.inter={stages} split=even"),
+            ),
+            (
+                *(blocks % interval, f"activation_checkpointing={interval} with {blocks} blocks per stage"),
+                *("Megatron-LM recomputes pieces of equal size", f"activation_checkpointing={pieces}"),
+            ),
+            (
+                *(config.kernels != KernelForms(), "megatron_lm with other kernels than its own"),
+                *("Megatron-LM reads no key of the group kernels", "system=axonn"),
+            ),
+            (
+                *(config.model.dropout, f"megatron_lm with model.dropout={config.model.dropout}"),
+                *("Megatron-LM also drops out embeddings, and the suite's GPT does not", "model.dropout=0.0"),
+            ),
+        ],
+        Unsupported,
+    )
 
 
 def _rule(config: RunConfig) -> dict[str, Option]:
@@ -221,31 +200,33 @@ class MegatronLM(System):
         from megatron.core.transformer.transformer_config import TransformerConfig
 
         options, self.plan, self.world = arguments(config), PeerPlan(config), world
-        self.passes, grid = options.passes, self.plan.grid
+        self.passes, grid = options["passes"], self.plan.grid
         self.group = DefaultGroup(world, grid)
         self.position = grid.position(world.rank)
-        parallel_state.initialize_model_parallel(**options.parallel)
+        parallel_state.initialize_model_parallel(**options["parallel"])
         model_parallel_cuda_manual_seed(config.seed)  # its attention wants generators, also where nothing is drawn
-        transformer = TransformerConfig(**options.transformer)
+        transformer = TransformerConfig(**options["transformer"])
         with torch.device(world.device):
             model = GPTModel(
                 transformer,
                 get_gpt_layer_local_spec(),
                 pre_process=self.position.inter == 0,
                 post_process=self.position.inter == grid.inter - 1,
-                **options.model,
+                **options["model"],
             )
-        padded = options.model["vocab_size"]
+        padded = options["model"]["vocab_size"]
         assert isinstance(padded, int)
         exact = self._fill(model, padded)
         model.to(world.device)
         inner = Float16Module(transformer, model) if self.plan.options.half else model
-        self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**options.ddp), inner)
-        self.optimizer = get_megatron_optimizer(OptimizerConfig(**options.optimizer), [self.model], **options.groups)
+        self.model = DistributedDataParallel(transformer, DistributedDataParallelConfig(**options["ddp"]), inner)
+        self.optimizer = get_megatron_optimizer(
+            OptimizerConfig(**options["optimizer"]), [self.model], **options["groups"]
+        )
         _unround(self.optimizer, exact)
         transformer.grad_scale_func = self.optimizer.scale_loss
         transformer.finalize_model_grads_func = finalize_model_grads
-        if options.ddp["overlap_grad_reduce"]:
+        if options["ddp"]["overlap_grad_reduce"]:
             transformer.no_sync_func = self.model.no_sync
         self.rate = as_rate(suite_rule(config).lr)
         self.run, self.updates = get_forward_backward_func(), 0

@@ -9,7 +9,7 @@ on activations with features first. Every result is compared with a float64 prod
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -53,12 +53,7 @@ class Layer:
         return dict(zip(PRODUCTS, products, strict=True))
 
 
-@dataclass(frozen=True)
-class Implementation:
-    """One implementation of the layer: a call for each product."""
-
-    name: str
-    calls: dict[str, Call]
+Calls = Mapping[str, Mapping[str, Call]]  # a call for each product, by implementation
 
 
 def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, device: str, seed: int) -> Layer:
@@ -73,7 +68,7 @@ def layer_of(width: int, *, batch: int, sparsity: float, dtype: torch.dtype, dev
     return Layer(weight, index.to(device), x, grad)
 
 
-def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
+def implementations_of(layer: Layer) -> tuple[Calls, list[str]]:
     """All implementations with kernels on this device, and notes for readers of the times."""
     csr, notes = torch_csr(layer)
     if accelerator.on_host(layer.weight.device):
@@ -84,16 +79,16 @@ def implementations_of(layer: Layer) -> tuple[list[Implementation], list[str]]:
         ]
     else:
         notes = ["Sputnik-style: Triton kernels after Gale et al. (2020)", *notes]
-    return [dense(layer), *csr, *sputnik(layer)], notes
-
-
-def dense(layer: Layer) -> Implementation:
     weight, x, grad = layer.weight, layer.x, layer.grad
-    calls: tuple[Call, ...] = (lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x)
-    return Implementation(DENSE, dict(zip(PRODUCTS, calls, strict=True)))
+    dense = _calls(lambda: x @ weight.t(), lambda: grad @ weight, lambda: grad.t() @ x)
+    return {DENSE: dense, **csr, **sputnik(layer)}, notes
 
 
-def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
+def _calls(*calls: Call) -> dict[str, Call]:
+    return dict(zip(PRODUCTS, calls, strict=True))
+
+
+def torch_csr(layer: Layer) -> tuple[Calls, list[str]]:
     """torch's sparse-dense product and its sampled product, and notes; no implementation if torch lacks either.
 
     They run in the layer's type, or in float32 with timed conversions if that type has no kernel.
@@ -102,7 +97,7 @@ def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
     into = _type(lambda one, other: one @ other.t(), layer.weight)
     sampled = _type(lambda one, other: torch.sparse.sampled_addmm(one, other.t(), other, beta=0.0), layer.weight)
     if into is None or sampled is None:
-        return [], [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
+        return {}, [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
     size = layer.weight.shape[0]
     structure = structure_of(layer.index, outputs=size, inputs=size)
     forward = cpu.matrix(structure.weight, layer.values.to(into))
@@ -118,17 +113,15 @@ def torch_csr(layer: Layer) -> tuple[list[Implementation], list[str]]:
         values: Tensor = torch.sparse.sampled_addmm(nothing, left_side, right, beta=0.0).values().to(dtype)
         return values
 
-    calls: tuple[Call, ...] = (partial(product, forward, x), partial(product, backward, grad), sample)
     kinds = {"products": into, "the sampled product": sampled}
     notes = [
         f"{CSR}: {what} in {kind}, which {dtype} has no kernel for" for what, kind in kinds.items() if kind != dtype
     ]
-    return [Implementation(CSR, dict(zip(PRODUCTS, calls, strict=True)))], [
-        note.replace("torch.", "") for note in notes
-    ]
+    calls = _calls(partial(product, forward, x), partial(product, backward, grad), sample)
+    return {CSR: calls}, [note.replace("torch.", "") for note in notes]
 
 
-def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
+def sputnik(layer: Layer) -> Calls:
     """The layer as it is trained (linear.py), and its kernels on activations (features, batch)."""
     size, kernels = layer.weight.shape[0], kernels_of(layer.weight.device)
     structure, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
@@ -146,16 +139,12 @@ def sputnik(layer: Layer) -> tuple[Implementation, Implementation]:
         product: Tensor = kernels.sddmm(structure.weight, back, turned)
         return product
 
-    whole: tuple[Call, ...] = (
+    whole = _calls(
         lambda: forward(layer.x.t().contiguous()).t().contiguous(),
         lambda: into(layer.grad.t().contiguous()).t().contiguous(),
         weight,  # both of its transposes were made by the other two products
     )
-    alone: tuple[Call, ...] = (lambda: forward(turned).t(), lambda: into(back).t(), weight)
-    return (
-        Implementation(SPUTNIK, dict(zip(PRODUCTS, whole, strict=True))),
-        Implementation(ALONE, dict(zip(PRODUCTS, alone, strict=True))),
-    )
+    return {SPUTNIK: whole, ALONE: _calls(lambda: forward(turned).t(), lambda: into(back).t(), weight)}
 
 
 def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype | None:
@@ -217,7 +206,7 @@ class LayerTiming:
     ) -> None:
         self.widths, self.device, self.layer = widths, device, {**layer, "dtype": getattr(torch, dtype)}
         self.clock = clock or CallTimer(device)
-        self.made: dict[int, tuple[list[Implementation], dict[str, int]]] = {}
+        self.made: dict[int, tuple[Calls, dict[str, int]]] = {}
         self.notes: list[str] = []
         self.turn = 0
 
@@ -229,45 +218,44 @@ class LayerTiming:
         timings: Sweep = {}
         for width in self.widths:
             several, times = self._implementations(width)
-            for each in several:
+            for name in several:
                 for product in PRODUCTS:
-                    timings.setdefault(each.name, {}).setdefault(product, []).append([])
+                    timings.setdefault(name, {}).setdefault(product, []).append([])
             for number in range(rounds):
-                for each in Random(f"{width} {self.turn} {number}").sample(several, len(several)):
-                    for product, call in each.calls.items():
-                        seconds = self.clock.seconds(call, times[product])
-                        timings[each.name][product][-1].append(seconds)
+                for name in Random(f"{width} {self.turn} {number}").sample([*several], len(several)):
+                    for product, call in several[name].items():
+                        timings[name][product][-1].append(self.clock.seconds(call, times[product]))
         self.turn += 1
         return timings
 
-    def _implementations(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
+    def _implementations(self, width: int) -> tuple[Calls, dict[str, int]]:
         """Implementations of one width, and the repetitions of each product in a sample, equal for all."""
         if not self.made:  # what cannot be made at one width is left out at all, before any time is taken
             by_width = {size: self._make(size) for size in self.widths}
-            common = set.intersection(*({each.name for each in several} for several, _ in by_width.values()))
+            common = set.intersection(*({*several} for several, _ in by_width.values()))
             self.made = {
-                size: ([each for each in several if each.name in common], times)
+                size: ({name: calls for name, calls in several.items() if name in common}, times)
                 for size, (several, times) in by_width.items()
             }
         return self.made[width]
 
-    def _make(self, width: int) -> tuple[list[Implementation], dict[str, int]]:
+    def _make(self, width: int) -> tuple[Calls, dict[str, int]]:
         layer = layer_of(width, device=self.device, **self.layer)
         several, notes = implementations_of(layer)
-        right, times, whole = layer.right(), dict.fromkeys(PRODUCTS, 1), []
-        for each in several:
+        right, times, whole = layer.right(), dict.fromkeys(PRODUCTS, 1), {}
+        for name, calls in several.items():
             try:
-                outputs = {product: call() for product, call in each.calls.items()}
+                outputs = {product: call() for product, call in calls.items()}
             except RuntimeError as error:
-                if each.name != CSR:  # ours and the dense one have no excuse
+                if name != CSR:  # ours and the dense one have no excuse
                     raise
                 notes.append(f"{CSR}, {width} x {width}: {str(error).splitlines()[0]}")
                 continue
-            for product, call in each.calls.items():
-                check(each.name, product, layer, outputs[product], right[product])
+            for product, call in calls.items():
+                check(name, product, layer, outputs[product], right[product])
                 quick = self.clock.seconds(call, 1)
                 times[product] = max(times[product], min(MOST, math.ceil(LONG / max(quick, 1e-9))))
-            whole.append(each)
+            whole[name] = calls
         self.notes += [note for note in notes if note not in self.notes]
         return whole, times
 

@@ -12,8 +12,8 @@ import torch
 
 from baselines.sputnik import UNTRIED, layer_timing
 from baselines.sputnik.layer_timing import (
+    Calls,
     CallTimer,
-    Implementation,
     Layer,
     LayerTiming,
     check,
@@ -56,13 +56,13 @@ def test_layer_keeps_its_share_and_follows_its_seed() -> None:
 def test_every_implementation_gives_the_same_products(dtype: torch.dtype) -> None:
     linear = layer(dtype)
     usable, reasons = implementations_of(linear)
-    assert [way.name for way in usable] == [DENSE, CSR, SPUTNIK, ALONE]
+    assert [*usable] == [DENSE, CSR, SPUTNIK, ALONE]
     right = linear.right()
     assert not torch.equal(right["forward"], right["input gradient"])
-    for way in usable:
-        assert tuple(way.calls) == PRODUCTS
-        for product, call in way.calls.items():
-            check(way.name, product, linear, call(), right[product])
+    for name, calls in usable.items():
+        assert tuple(calls) == PRODUCTS
+        for product, call in calls.items():
+            check(name, product, linear, call(), right[product])
     short = dtype.itemsize == 2
     name = str(dtype).removeprefix("torch.")
     assert (f"torch CSR: the sampled product in float32, which {name} has no kernel for" in reasons) == short
@@ -76,14 +76,13 @@ def test_wrong_and_failed_products_are_no_times(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(RankError, match="ours: the forward at 16 x 16 is off by"):
             check("ours", "forward", linear, wrong, right)
 
-    def broken(place: int, call: Callable[[Layer], torch.Tensor], width: int = 16) -> Any:
+    def broken(name: str, call: Callable[[Layer], torch.Tensor], width: int = 16) -> Any:
         """Implementations of which the forward of one, at one width, is another call."""
 
-        def changed(timed: Layer) -> tuple[list[Implementation], list[str]]:
+        def changed(timed: Layer) -> tuple[Calls, list[str]]:
             usable, reasons = implementations_of(timed)
             if len(timed.weight) == width:
-                calls = {**usable[place].calls, "forward": lambda: call(timed)}
-                usable[place] = replace(usable[place], calls=calls)
+                usable = {**usable, name: {**usable[name], "forward": lambda: call(timed)}}
             return usable, reasons
 
         return changed
@@ -91,17 +90,17 @@ def test_wrong_and_failed_products_are_no_times(monkeypatch: pytest.MonkeyPatch)
     def fails(*_: Any, **__: Any) -> torch.Tensor:
         raise RuntimeError("no resources\nat all")
 
-    monkeypatch.setattr(layer_timing, "implementations_of", broken(-1, lambda timed: timed.x + 1))
+    monkeypatch.setattr(layer_timing, "implementations_of", broken(ALONE, lambda timed: timed.x + 1))
     with pytest.raises(RankError, match="Sputnik-style kernels alone: the forward at 16 x 16"):
         LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
-    monkeypatch.setattr(layer_timing, "implementations_of", broken(1, fails, width=32))
+    monkeypatch.setattr(layer_timing, "implementations_of", broken(CSR, fails, width=32))
     study = LayerTiming(widths=[16, 32], device="cpu", **SMALL)
     assert list(study.sweep(1)) == [DENSE, SPUTNIK, ALONE]
     assert study.notes[-1] == "torch CSR, 32 x 32: no resources"
     monkeypatch.setattr(layer_timing, "implementations_of", implementations_of)
     with monkeypatch.context() as patch:
         patch.setattr(torch.sparse, "sampled_addmm", fails)
-        assert layer_timing.torch_csr(layer()) == ([], ["torch CSR: torch has no kernels for it on this cpu"])
+        assert layer_timing.torch_csr(layer()) == ({}, ["torch CSR: torch has no kernels for it on this cpu"])
     monkeypatch.setattr(layer_timing.cpu, "sddmm", fails)  # our own implementation has no excuse
     with pytest.raises(RuntimeError, match="no resources"):
         LayerTiming(widths=[16], device="cpu", **SMALL).sweep(1)
