@@ -35,77 +35,32 @@ class MessageDrivenSplit:
     fold: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _check(self.cap, 1, "1 activation", self.late)
+        least = f"at least {self.chunks} activation{'s, one for each chunk' if self.chunks > 1 else ''}"
+        if self.cap is not None and self.cap < self.chunks:
+            raise InvalidRequest("schedule.cap", self.cap, rule=least, legal="schedule.cap=null")
+        if self.late < 0:
+            raise InvalidRequest("schedule.late", self.late, "at least 0 weight gradients", "schedule.late=0")
 
     def program(self, place: Place, interval: FlushInterval) -> Program:
         program = self._split_program(place, interval)
         return program if self.split else with_whole_passes(program)
 
     def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        cap, late = self.in_flight(place, interval), self.late * place.rank
-        for microbatches in interval.groups():
-            forward = backward = weight = microbatches.start
-            while weight < microbatches.stop:
-                accepted = []
-                if backward < forward:
-                    accepted.append(Op(place.stage, Kind.INPUT, backward))
-                if forward < microbatches.stop and forward - weight < cap:
-                    accepted.append(Op(place.stage, Kind.FORWARD, forward))
-                full = forward - weight == cap
-                if weight < backward and (backward - weight > late or full or not accepted):
-                    accepted.append(Op(place.stage, Kind.WEIGHT, weight))
-                ran = yield tuple(accepted)
-                forward += ran.kind is Kind.FORWARD
-                backward += ran.kind is Kind.INPUT
-                weight += ran.kind is Kind.WEIGHT
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches.start)),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        count = min(interval.microbatches_per_update, interval.microbatches)
-        return min(self.cap or 2 * place.ranks - 1, count)
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDrivenV:
-    """The message-driven order on a V of two chunks per rank, at the memory of ZBV by default.
-
-    A rank prefers the passes of its second chunk, because they are nearer to the end of the pipeline. It keeps one
-    activation free for the second chunk; without it the pipeline would deadlock.
-
-    Attributes:
-        cap: Most activations held on a rank. None: 2 ranks, the memory of ZBV.
-        late: Weight gradients that rank r may owe, as a multiple of r.
-        split: Separate the weight gradients from the backward pass.
-    """
-
-    cap: int | None = None
-    late: int = 0
-    split: bool = True
-    chunks: ClassVar[int] = 2
-    fold: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check(self.cap, 2, "2 activations, one for each chunk", self.late)
-
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        program = self._split_program(place, interval)
-        return program if self.split else with_whole_passes(program)
-
-    def _split_program(self, place: Place, interval: FlushInterval) -> Program:
-        cap, late = self.cap or 2 * place.ranks, self.late * place.rank
-        near, far = place.stage_of(0), place.stage_of(1)
+        """The last stage of the rank comes first, because its passes are nearer to the end of the pipeline."""
+        cap, late, stages = self.in_flight(place, interval), self.late * place.rank, place.held_stages
         for microbatches in interval.groups():
             start, stop = microbatches.start, microbatches.stop
-            forward, backward = {near: start, far: start}, {near: start, far: start}
+            forward, backward = dict.fromkeys(stages, start), dict.fromkeys(stages, start)
             owed: deque[tuple[int, int]] = deque()  # (stage, microbatch), first in first out
             activations = 0
-            while owed or backward[near] < stop or backward[far] < stop:
+            while owed or min(backward.values()) < stop:
                 accepted = []
-                for stage, room in ((far, cap), (near, cap if owed else cap - 1)):
+                for chunk, stage in reversed([*enumerate(stages)]):
                     if backward[stage] < forward[stage]:
                         accepted.append(Op(stage, Kind.INPUT, backward[stage]))
-                    reachable = stage == near or forward[far] < forward[near]
-                    if forward[stage] < stop and activations < room and reachable:
+                    kept_free = chunk < len(stages) - 1 and not owed  # or the next chunk would deadlock
+                    reachable = stop if chunk == 0 else forward[stages[chunk - 1]]
+                    if forward[stage] < reachable and activations < cap - kept_free:
                         accepted.append(Op(stage, Kind.FORWARD, forward[stage]))
                 if owed and (len(owed) > late or activations == cap or not accepted):
                     accepted.append(Op(owed[0][0], Kind.WEIGHT, owed[0][1]))
@@ -123,11 +78,16 @@ class MessageDrivenV:
 
     def in_flight(self, place: Place, interval: FlushInterval) -> int:
         count = min(interval.microbatches_per_update, interval.microbatches)
-        return min(self.cap or 2 * place.ranks, 2 * count)
+        return min(self.cap or 2 * place.ranks - 2 + self.chunks, self.chunks * count)
 
 
-def _check(cap: int | None, least: int, activations: str, late: int) -> None:
-    if cap is not None and cap < least:
-        raise InvalidRequest("schedule.cap", cap, rule=f"at least {activations}", legal="schedule.cap=null")
-    if late < 0:
-        raise InvalidRequest("schedule.late", late, rule="at least 0 weight gradients", legal="schedule.late=0")
+@dataclass(frozen=True, slots=True)
+class MessageDrivenV(MessageDrivenSplit):
+    """The message-driven order on a V of two chunks per rank; without `cap`, with the 2 ranks activations of ZBV.
+
+    It keeps one activation free for the second chunk; without it the pipeline would deadlock.
+    """
+
+    late: int = 0
+    chunks: ClassVar[int] = 2
+    fold: ClassVar[bool] = True

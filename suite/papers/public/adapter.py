@@ -17,8 +17,8 @@ from suite.config.families import content, groups
 from suite.config.plugins import build
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
+from suite.core.protocols import Schedule
 from suite.papers.public.cells import CellMachine, PublicCell
-from suite.schedule.by_name import schedule_by_name
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import TrainingSetup
@@ -153,6 +153,13 @@ def machines() -> Mapping[str, Machine]:
     return {device: machine for machine in built for device in machine.devices}
 
 
+def schedule_of(name: str, chunks: int) -> Schedule:
+    """A schedule of conf/schedule. `chunks` are the stages per rank of the interleaved one, which is 1F1B with one."""
+    keys = content("schedule", "one_f_one_b" if name == "interleaved" and chunks == 1 else name).keys
+    schedule: Schedule = build({**keys, "chunks": chunks} if "chunks" in keys else keys)
+    return schedule
+
+
 RATES = {"omni-path": 100, "edr": 100, "hdr": 200, "ndr": 400, "slingshot": 200}
 """Gb/s of one link, by the name of its technology."""
 
@@ -267,7 +274,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
     schedule, spread, waits = None, False, True
     if cell.pp > 1:
         public = _known("schedule", cell.schedule or "1f1b", SCHEDULES)
-        schedule, spread, waits = schedule_by_name(public.name, chunks), public.spread, public.waits_for_all
+        schedule, spread, waits = schedule_of(public.name, chunks), public.spread, public.waits_for_all
     machine = modelled_machine(cell.machine)
     sharding, group, reshard = sharding_of(values.sharding, machine.devices_per_node)
     precision = _known("precision", values.precision, PRECISIONS)

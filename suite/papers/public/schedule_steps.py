@@ -17,11 +17,10 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.plain_data import read_dataclass
 from suite.core.trace import WAIT
-from suite.papers.public.adapter import SCHEDULES
+from suite.papers.public.adapter import SCHEDULES, schedule_of
 from suite.papers.public.cells import PublicCell
 from suite.papers.public.league_file import LeagueSchedule
 from suite.papers.public.score import CellAnswer
-from suite.schedule.by_name import schedule_by_name
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.operations.generation import generations
@@ -86,7 +85,7 @@ def scheduled_step(cell: PublicCell, times: PrintedTimes) -> float:
         blocking=generations()[cell.generation].blocking_messages,
     )
     run = simulate(
-        schedule_by_name(public.name, chunks),
+        schedule_of(public.name, chunks),
         Grid(inter=cell.pp),
         FlushInterval(0, microbatches_of(cell), None, 0),
         Fixed(forward, backward, 1, weight=weight),

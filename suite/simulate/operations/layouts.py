@@ -12,7 +12,8 @@ from math import isqrt
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
 from suite.core.protocols import Schedule
-from suite.schedule.by_name import schedule_by_name
+from suite.schedule.one_f_one_b import OneFOneB
+from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import generations
@@ -64,12 +65,13 @@ def pipeline_schedules(pipeline: int, layers: int) -> Iterator[NamedSchedule]:
     if pipeline == 1:
         yield NamedSchedule("none", None)
         return
-    for name in ("one_f_one_b", "zb_h1"):
-        yield NamedSchedule(name, schedule_by_name(name))
-    for name, chunks in (("interleaved", 2), ("interleaved", 4), ("zbv", ZBV.chunks)):
-        stages = pipeline * chunks
+    yield NamedSchedule("one_f_one_b", OneFOneB())
+    yield NamedSchedule("zb_h1", Staircase(lead=1, split=True))
+    interleaved = [NamedSchedule("interleaved", Staircase(chunks, lead=2), chunks) for chunks in (2, 4)]
+    for named in (*interleaved, NamedSchedule("zbv", ZBV(), ZBV.chunks)):
+        stages = pipeline * named.chunks
         if stages <= layers and 0 in (layers % stages, (layers + 2) % stages):
-            yield NamedSchedule(name, schedule_by_name(name, chunks), chunks)
+            yield named
 
 
 def named_schedule(setup: TrainingSetup) -> NamedSchedule:

@@ -12,16 +12,13 @@ from torch.distributed.pipelining import _schedule_visualizer
 
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
-from suite.config.families import content
-from suite.config.plugins import build
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place
 from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
 from suite.schedule import ZBV, DualPipeV, LoopedBFS, MessageDriven, MessageDrivenSplit, MessageDrivenV, OneFOneB
-from suite.schedule.by_name import NAMED, schedule_by_name
 from suite.schedule.check import check
 from suite.schedule.placement import place_of, places
 from suite.schedule.staircase import Staircase
@@ -85,18 +82,9 @@ def test_loop_and_fold_place_every_stage_once() -> None:
     assert place_of(ZBV(), Grid(data=2, inter=3, tensor=2), 9) == Place(1, 3, 1, 2, chunks=2, fold=True)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_schedule_by_name_is_that_of_its_file(name: str) -> None:
-    settings = content("schedule", name).keys
-    assert schedule_by_name(name, chunks=2) == build(settings)
-    assert schedule_by_name("interleaved") == schedule_by_name("one_f_one_b")
-    assert schedule_by_name("interleaved", 4) != schedule_by_name("interleaved", 2)
-
-
 @pytest.mark.parametrize(
     ("make", "key"),
     [
-        (lambda: schedule_by_name("interleaved", 0), "chunks"),
         (lambda: MessageDrivenSplit(cap=0), "schedule.cap"),
         (lambda: MessageDrivenSplit(late=-1), "schedule.late"),
         (lambda: MessageDrivenV(cap=1), "schedule.cap"),
@@ -110,8 +98,6 @@ def test_illegal_settings_are_refused(make: Callable[[], Schedule], key: str) ->
     with refused(InvalidRequest, key) as caught:
         make()
     assert caught.value.legal
-    with refused(UnknownName, "schedule", "zb_h3", legal="zb_h2"):
-        schedule_by_name("zb_h3")
 
 
 # -- static order of a transport without wait-any ----------------------------------------------------------------------
