@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Literal
 
 from suite.core.errors import InvalidRequest
@@ -81,6 +82,7 @@ class Check(StrEnum):
 
 
 Scalar = str | int | float  # value of a published setting; its key names the unit
+Answered = tuple[str, Evidence]  # an answer, identified by the id of its claim and its evidence
 Settings = Mapping[str, Sequence[Mapping[str, Scalar]]]  # rows by group
 Argument = bool | Scalar | Sequence[Scalar | Sequence[Scalar]]  # argument of a function that answers a claim
 Kind = Literal["number", "ratio", "range", "ordering", "equality", "formula"]
@@ -350,6 +352,45 @@ class Sensitivity:
     values: tuple[float, float]
     turns: tuple[Turn, ...] = ()
     varied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A change of code that must change verdicts.
+
+    Attributes:
+        id: Name of the mutation.
+        file: Path relative to the repository.
+        was: Passages of code, each of which occurs once in the file; one passage needs no list.
+        becomes: New code of each passage.
+        says: Effect of the change.
+        turns: Ids of the claims whose verdicts must change, by the evidence of the answer.
+        slowly: More such claims, whose answers take more than a second of CPU time.
+    """
+
+    __pydantic_config__ = _FORM
+    id: str
+    file: str
+    was: str | tuple[str, ...]
+    becomes: str | tuple[str, ...]
+    says: str
+    turns: Mapping[Evidence, tuple[str, ...]] = field(default_factory=dict)
+    slowly: Mapping[Evidence, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def passages(self) -> list[tuple[str, str]]:
+        """Each passage with its new code; an empty text for a missing one."""
+        was, becomes = ((text,) if isinstance(text, str) else text for text in (self.was, self.becomes))
+        return list(zip_longest(was, becomes, fillvalue=""))
+
+    @property
+    def quick_answers(self) -> tuple[Answered, ...]:
+        return tuple((name, kind) for kind, names in self.turns.items() for name in names)
+
+    @property
+    def answers(self) -> tuple[Answered, ...]:
+        """Answers whose verdicts must change, the quick ones first."""
+        return (*self.quick_answers, *((name, kind) for kind, names in self.slowly.items() for name in names))
 
 
 def last_digit(value: float) -> float:

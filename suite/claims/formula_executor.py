@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from suite.claims import load
 from suite.claims.answer import Papers, answers_of_figure, metrics_of
-from suite.claims.claim import Claim, Settings
 from suite.claims.model_shapes import ModelGroup, transformers
 from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
 from suite.core.protocols import ExecutorResult
-from suite.core.record import Metric, Source
-from suite.workload import Transformer
+from suite.core.record import Source
 
 FIGURE = "formulas"  # `figure` of answers by a formula in claims.yaml
 
@@ -43,25 +41,6 @@ class FormulaExecutor:
             raise UnknownName("paper with formulas", self.paper, papers)
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        return ExecutorResult(
-            Source.ANALYTIC, metrics=formula_metrics(self.paper, load.claims(), load.settings(), self.shapes)
-        )
-
-
-def formula_metrics(
-    paper: str,
-    published: Sequence[Claim],
-    settings: Settings,
-    shapes: Mapping[str, Transformer],
-) -> dict[str, Metric]:
-    """Our values of the claims of `paper` with a formula answer, in the order of the claims.
-
-    Args:
-        paper: Name of the paper.
-        published: Claims of all papers.
-        settings: Published settings by group.
-        shapes: GPT shapes by name.
-    """
-    papers = Papers({claim.id: claim for claim in published}, settings, shapes)
-    answers = [(claim, row) for claim, row in answers_of_figure(published, FIGURE) if claim.paper == paper]
-    return metrics_of(answers, papers)
+        papers = Papers({claim.id: claim for claim in load.claims()}, load.settings(), self.shapes)
+        answers = [each for each in answers_of_figure(load.claims(), FIGURE) if each[0].paper == self.paper]
+        return ExecutorResult(Source.ANALYTIC, metrics=metrics_of(answers, papers))

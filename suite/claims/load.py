@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from suite.claims import blind
 from suite.claims.claim import (
     MODELLED,
+    Answered,
     AnswerRow,
     Cases,
     Check,
@@ -29,6 +30,7 @@ from suite.claims.claim import (
     Decision,
     Evidence,
     Judged,
+    Mutation,
     Role,
     Sensitivity,
     Settings,
@@ -63,7 +65,6 @@ _COMMON_KEYS = {"evidence", "stand_in", "identity", "restates"}
 _PLACE = re.compile(r".+_(\d+)")  # a metric and the place of its label
 
 T = TypeVar("T")
-Answered = tuple[str, Evidence]  # an answer, identified by the id of its claim and its evidence
 Rule = tuple[object, str]  # true if the rule is broken, and the rule
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -163,29 +164,17 @@ def _of_papers(name: str) -> Iterator[dict[str, Any]]:
     return chain.from_iterable(map(_rows, sorted(FOLDER.glob(f"*/{name}"))))
 
 
-def turned_answers(row: Mapping[str, Any]) -> tuple[Answered, ...]:
-    """Answers whose verdicts a mutation changes, the fast ones first.
-
-    Raises:
-        InvalidRequest: `turns` or `slowly` is malformed, or both are empty.
-    """
-    answers = (*answers_by_evidence(row, "turns"), *answers_by_evidence(row, "slowly"))
-    refuse([(not answers, f"mutation {row.get('id')}", "it changes the verdict of an answer")])
-    return answers
-
-
-def answers_by_evidence(row: Mapping[str, Any], key: str) -> tuple[Answered, ...]:
-    """Answers of a mutation under `turns` or `slowly`. Raises InvalidRequest if the entry is malformed."""
-    ids_by_evidence = _read_as(dict[Evidence, tuple[str, ...]], row.get(key, {}), f"{key} of mutation {row.get('id')}")
-    return tuple((id_, evidence) for evidence, ids in ids_by_evidence.items() for id_ in ids)
+def mutations() -> list[Mutation]:
+    """Mutations of the papers. Raises InvalidRequest for an invalid row."""
+    return [_read_as(Mutation, row, f"mutation {row.get('id')}") for row in _of_papers(MUTATIONS)]
 
 
 def _turned() -> dict[Answered, tuple[str, ...]]:
     """Ids of the mutations that change the verdict of each answer, from the papers' files."""
     answers: dict[Answered, tuple[str, ...]] = {}
-    for row in _of_papers(MUTATIONS):
-        for answered in turned_answers(row):
-            answers[answered] = (*answers.get(answered, ()), str(row["id"]))
+    for mutation in mutations():
+        for answered in mutation.answers:
+            answers[answered] = (*answers.get(answered, ()), mutation.id)
     return answers
 
 
@@ -322,11 +311,6 @@ def _read_as(form: type[T], data: Any, what: str) -> T:
         fault = error.errors()[0]
         place = ".".join(str(key) for key in fault["loc"] if key not in ("float", "str", "tuple[float, float]"))
         subject = f"{place} of {what}" if place else what
-        if fault["type"] == "unexpected_keyword_argument" and is_dataclass(form):
-            raise UnknownName(f"field of {what}", place, (field.name for field in fields(form))) from error
-        if fault["type"] in ("enum", "literal_error"):
-            legal = re.findall("'([^']*)'", fault["ctx"]["expected"])
-            raise UnknownName(subject, str(fault["input"]), legal) from error
         raise InvalidRequest(f"{subject} is {fault['input']!r}", rule=fault["msg"]) from error
 
 

@@ -23,80 +23,47 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from inspect import CO_OPTIMIZED
 from multiprocessing import get_context
-from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
-
-import yaml
 
 from suite.claims import load, verdicts_now
-from suite.claims.claim import AnswerRow, Evidence
-from suite.claims.load import MUTATIONS, Answered, answers_by_evidence, turned_answers
-from suite.core.errors import Fault, InvalidRequest, UnknownName, refuse
+from suite.claims.claim import Answered, AnswerRow, Evidence, Mutation
+from suite.core.errors import Fault, UnknownName, refuse
 from suite.core.resources import ROOT
 
-_KEYS = {"id", "file", "was", "becomes", "says", "turns"}
 _FORBIDDEN = ("suite/claims/", "suite/papers/", "conf/")
 FAILED = "failed"  # replaces the verdict if the changed code raises or hangs; does not count as a changed verdict
-SLOW = 1.0  # CPU seconds above which a short run skips an answer
 Functions = Mapping[str, list[FunctionType]]  # by module
 Outcomes = dict[Answered, tuple[str, float]]  # verdict and CPU seconds
 LONGEST = 600  # time limit of a child process in seconds, because broken code can hang
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """One change of code.
+def module_of(mutation: Mutation) -> str:
+    return mutation.file.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
 
-    Attributes:
-        id: Name of the mutation.
-        file: Path relative to the repository.
-        was: Passages of code, each of which occurs once in the file.
-        becomes: New code of each passage.
-        says: Effect of the change.
-        turns: Answers whose verdicts must change.
-        slowly: Answers of `turns` that take more than SLOW seconds of CPU time.
+
+def changed(mutation: Mutation, text: str) -> str:
+    """Text of the file with the change. Raises InvalidRequest unless each passage occurs exactly once."""
+    for was, becomes in mutation.passages:
+        what = f"a passage of mutation {mutation.id} occurs {text.count(was)} times in {mutation.file}: {was}"
+        refuse([(text.count(was) != 1, what, "each passage occurs once")])
+        text = text.replace(was, becomes)
+    return text
+
+
+def new_code(mutation: Mutation) -> dict[CodeType, CodeType]:
+    """New code of each changed function, by its old code.
+
+    Raises:
+        InvalidRequest: Code outside of functions changes too, or no code changes.
     """
-
-    id: str
-    file: str
-    was: tuple[str, ...]
-    becomes: tuple[str, ...]
-    says: str
-    turns: tuple[Answered, ...]
-    slowly: tuple[Answered, ...] = ()
-
-    @property
-    def module(self) -> str:
-        return self.file.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
-
-    def changed(self, text: str) -> str:
-        """Text of the file with the change. Raises InvalidRequest unless each passage occurs exactly once."""
-        for was, becomes in zip(self.was, self.becomes, strict=True):
-            if (count := text.count(was)) != 1:
-                raise InvalidRequest(
-                    f"a passage of mutation {self.id} occurs {count} times in {self.file}: {was}",
-                    rule="each passage occurs once",
-                )
-            text = text.replace(was, becomes)
-        return text
-
-    def code(self) -> dict[CodeType, CodeType]:
-        """New code of each changed function, by its old code.
-
-        Raises:
-            InvalidRequest: Code outside of functions changes too, or no code changes.
-        """
-        path = ROOT / self.file
-        text = path.read_text(encoding="utf-8")
-        before, after = (compile(each, str(path), "exec", dont_inherit=True) for each in (text, self.changed(text)))
-        codes: dict[CodeType, CodeType] = {}
-        if not _match_functions(before, after, codes) or not codes:
-            raise InvalidRequest(
-                f"mutation {self.id} changes code of {self.file} that runs at import",
-                rule="a change inside functions; a changed constant or default is not a mutation",
-            )
-        return codes
+    path = ROOT / mutation.file
+    text = path.read_text(encoding="utf-8")
+    before, after = (compile(each, str(path), "exec", dont_inherit=True) for each in (text, changed(mutation, text)))
+    codes: dict[CodeType, CodeType] = {}
+    inside = _match_functions(before, after, codes) and codes
+    what = f"mutation {mutation.id} changes code of {mutation.file} that runs at import"
+    refuse([(not inside, what, "a change inside functions; a changed constant or default is not a mutation")])
+    return codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +85,18 @@ class MutationResult:
         return f"{self.mutation:<40} {self.claim:<52} {self.evidence}: {self.before} -> {self.after}"
 
 
-def known_mutations() -> tuple[Mutation, ...]:
-    """All mutations of the papers. Raises InvalidRequest if a row breaks a rule."""
-    mutations = [_mutation(row, file.parent.name) for file in _files() for row in _rows(file)]
-    twice = len({mutation.id for mutation in mutations}) < len(mutations)
-    refuse([(twice, "two mutations have the same id", "one mutation per id")])
-    return tuple(mutations)
+def known_mutations() -> list[Mutation]:
+    """All mutations of the papers. Raises InvalidRequest if one breaks a rule."""
+    mutations = load.mutations()
+    refuse([(len({each.id for each in mutations}) < len(mutations), "two mutations", "one mutation per id")])
+    for each in mutations:
+        rules = (
+            (any("" in pair for pair in each.passages), "as many passages in becomes as in was, none empty"),
+            (each.file.startswith(_FORBIDDEN), f"a file outside {' and '.join(_FORBIDDEN)}"),
+            (not each.answers, "it changes the verdict of an answer"),
+        )
+        refuse((broken, f"mutation {each.id}", rule) for broken, rule in rules)
+    return mutations
 
 
 def select_mutations(names: Sequence[str], known: Sequence[Mutation]) -> list[Mutation]:
@@ -141,7 +114,7 @@ def select_mutations(names: Sequence[str], known: Sequence[Mutation]) -> list[Mu
             turned = {claim.id for claim in load.named(name, claims_by_id)}
         except UnknownName:
             raise UnknownName("mutation", name, {*by_id, *claims_by_id, *load.papers()}) from None
-        chosen |= {each.id: each for each in known if turned.intersection(claim for claim, _ in each.turns)}
+        chosen |= {each.id: each for each in known if turned.intersection(claim for claim, _ in each.answers)}
     return list(chosen.values()) if names else list(known)
 
 
@@ -204,54 +177,27 @@ def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered
     seen: set[tuple[str, str]] = set()
     firsts = {}
     for mutation in mutations:
-        fast = [a for a in mutation.turns if a not in mutation.slowly and family_of[a] not in seen]
+        fast = [a for a in mutation.quick_answers if family_of[a] not in seen]
         first_by_family = {family_of[answered]: answered for answered in reversed(fast)}
         seen |= first_by_family.keys()
         firsts[mutation.id] = tuple(first_by_family.values())
     return firsts
 
 
-def _files() -> list[Path]:
-    return sorted(load.FOLDER.glob(f"*/{MUTATIONS}"))
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or []
-
-
-def _mutation(row: Any, paper: str) -> Mutation:
-    what, keys = f"mutation {row} of {paper}", f"the keys {', '.join(sorted(_KEYS))}"
-    refuse([(not isinstance(row, dict) or set(row) - {"slowly"} != _KEYS, what, keys)])
-    texts = [row[key] for key in ("id", "file", "says")]
-    passages = [row[key] if isinstance(row[key], list) else [row[key]] for key in ("was", "becomes")]
-    legal = all(isinstance(text, str) and text for text in (*texts, *passages[0], *passages[1]))
-    what = f"mutation {row['id']} of {row['file']}"
-    refuse(
-        [
-            (not legal, what, "non-empty texts"),
-            (len(passages[0]) != len(passages[1]), what, "as many passages in becomes as in was"),
-            (str(row["file"]).startswith(_FORBIDDEN), what, f"a file outside {' and '.join(_FORBIDDEN)}"),
-        ]
-    )
-    name, file, says = texts
-    was, becomes = map(tuple, passages)
-    return Mutation(name, file, was, becomes, says, turned_answers(row), answers_by_evidence(row, "slowly"))
-
-
 # -- changed code ----------------------------------------------------------------------------------------------------
 
 
-def _match_functions(before: CodeType, after: CodeType, new_code: dict[CodeType, CodeType]) -> bool:
-    """Add the new code of each changed function to `new_code`. Returns False if code that runs at import differs."""
+def _match_functions(before: CodeType, after: CodeType, codes: dict[CodeType, CodeType]) -> bool:
+    """Add the new code of each changed function to `codes`. Returns False if code that runs at import differs."""
     inner, changed = _inner(before), _inner(after)
     alike = len(inner) == len(changed) and all(a.co_name == b.co_name for a, b in zip(inner, changed, strict=True))
     if before.co_flags & CO_OPTIMIZED:  # set for functions, not for classes and modules
         if before != after:
-            new_code[before] = after
+            codes[before] = after
     elif not alike or _statements(before) != _statements(after):
         return False
     pairs = zip(inner, changed, strict=True) if alike else ()
-    return all(_match_functions(old, new, new_code) for old, new in pairs)
+    return all(_match_functions(old, new, codes) for old, new in pairs)
 
 
 def _inner(code: CodeType) -> list[CodeType]:
@@ -266,9 +212,9 @@ def _statements(code: CodeType) -> tuple[object, ...]:
 
 def _changed(mutation: Mutation, functions: Functions) -> list[tuple[FunctionType, CodeType]]:
     """Mutated functions with their new code. Raises InvalidRequest if no function of the module changes."""
-    new_code = mutation.code()
-    found = [(each, new_code[each.__code__]) for each in functions[mutation.module] if each.__code__ in new_code]
-    what = f"mutation {mutation.id} changes no function of {mutation.module}"
+    codes, module = new_code(mutation), module_of(mutation)
+    found = [(each, codes[each.__code__]) for each in functions[module] if each.__code__ in codes]
+    what = f"mutation {mutation.id} changes no function of {module}"
     refuse([(not found, what, "at least one changed function")])
     return found
 
@@ -280,7 +226,7 @@ def _prepare(answers: set[Answered], mutations: Sequence[Mutation]) -> Functions
     """Import modules and compose configs once for all child processes, and return the functions of mutated modules.
 
     A child process that searched for the functions itself would copy the memory of every object."""
-    functions: dict[str, list[FunctionType]] = {mutation.module: [] for mutation in mutations}
+    functions: dict[str, list[FunctionType]] = {module_of(mutation): [] for mutation in mutations}
     for module in functions:
         importlib.import_module(module)
     verdicts_now.compose_sources(answers)

@@ -16,9 +16,8 @@ from typing import Any
 
 from suite.claims import judge, load
 from suite.claims.answer import Papers, metrics_of
-from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
+from suite.claims.claim import Answered, AnswerRow, Claim, Evidence, Judged
 from suite.claims.formula_executor import FIGURE, FormulaExecutor
-from suite.claims.load import Answered
 from suite.config.compose import combinations, resolve
 from suite.config.families import content, groups
 from suite.core.errors import InvalidRequest

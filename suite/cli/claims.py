@@ -51,7 +51,7 @@ def _mutate(arguments: Arguments) -> int:
     if arguments.among:
         among = mutate.answers_matching(arguments.among)
         return _find(mutate.run_mutations(chosen, lambda _: among))
-    selection = mutate.first_of_families(chosen) if arguments.first else {each.id: each.turns for each in chosen}
+    selection = mutate.first_of_families(chosen) if arguments.first else {each.id: each.answers for each in chosen}
     selected = [each for each in chosen if selection[each.id]]
     unchanged = 0
     for result in mutate.run_mutations(selected, lambda each: selection[each.id]):

@@ -18,8 +18,7 @@ import pytest
 import yaml
 
 from suite.claims import load, mutate
-from suite.claims.claim import Evidence
-from suite.claims.mutate import Mutation
+from suite.claims.claim import Evidence, Mutation
 from suite.core.errors import InvalidRequest, UnknownName
 from tests.support.drawn import generator
 from tests.support.refusals import refused
@@ -86,7 +85,7 @@ def assert_all_change(tried: dict[str, tuple[load.Answered, ...]], *options: str
 
 @pytest.mark.slow("a verdict or two of each drawn mutation is computed again")
 def test_verdicts_of_a_few_mutations_change() -> None:
-    fast = [mutation for mutation in KNOWN if set(mutation.turns) - set(mutation.slowly)]
+    fast = [mutation for mutation in KNOWN if mutation.quick_answers]
     few = generator("mutations").sample(fast, FEW)
     assert_all_change(mutate.first_of_families(few), "--first", *(mutation.id for mutation in few))
 
@@ -94,36 +93,36 @@ def test_verdicts_of_a_few_mutations_change() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mutation", KNOWN, ids=lambda mutation: mutation.id)
 def test_every_listed_verdict_changes(mutation: Mutation) -> None:
-    assert_all_change({mutation.id: mutation.turns}, mutation.id)
+    assert_all_change({mutation.id: mutation.answers}, mutation.id)
 
 
 def test_mutations_list_answers_by_functions_that_name_them() -> None:
     by_function = {answered for members in mutate.answer_families().values() for answered in members}
     for mutation in KNOWN:
-        mutation.changed((ROOT / mutation.file).read_text(encoding="utf-8"))  # raises for a lost passage
-        assert set(mutation.turns) <= by_function, mutation.id
-        assert len(set(mutation.turns)) == len(mutation.turns), mutation.id
+        mutate.changed(mutation, (ROOT / mutation.file).read_text(encoding="utf-8"))  # raises for a lost passage
+        assert set(mutation.answers) <= by_function, mutation.id
+        assert len(set(mutation.answers)) == len(mutation.answers), mutation.id
     rows = {(claim.id, row.evidence): row for claim in load.claims() for row in claim.answers}
     for answered, row in rows.items():
-        assert list(row.turned_by) == [mutation.id for mutation in KNOWN if answered in mutation.turns]
+        assert list(row.turned_by) == [mutation.id for mutation in KNOWN if answered in mutation.answers]
 
 
 @pytest.mark.exhaustive  # a run of a mutation compiles its own file
 def test_every_mutation_changes_code_of_functions() -> None:
-    assert [mutation.id for mutation in KNOWN if not mutation.code()] == []
+    assert [mutation.id for mutation in KNOWN if not mutate.new_code(mutation)] == []
 
 
 def test_short_run_tries_one_fast_answer_of_most_families() -> None:
     """Of all but SLOW_FAMILIES."""
     family_of = {a: function for (_, function), members in mutate.answer_families().items() for a in members}
-    fast = {family_of[a] for mutation in KNOWN for a in mutation.turns if a not in mutation.slowly}
+    fast = {family_of[a] for mutation in KNOWN for a in mutation.quick_answers}
     tried = [family_of[a] for answers in mutate.first_of_families(KNOWN).values() for a in answers]
     assert sorted(tried) == sorted(fast)
-    slow = {family_of[a] for mutation in KNOWN for a in mutation.turns} - fast
+    slow = {family_of[a] for mutation in KNOWN for a in mutation.answers} - fast
     assert {name.removeprefix("suite.papers.") for name in slow} == set(slow_families())
 
 
-MUTATION = Mutation("x", "suite/core/op.py", (), (), "A name changes.", (("samo.eq2.samo_bytes", Evidence.DERIVED),))
+MUTATION = Mutation("x", "suite/core/op.py", (), (), "A name changes.", {Evidence.DERIVED: ("samo.eq2.samo_bytes",)})
 
 
 def mutation_of(was: str, becomes: str) -> Mutation:
@@ -135,21 +134,21 @@ def test_changes_outside_functions_and_unclear_passages_are_refused(
 ) -> None:
     for text in ("class Op; class Op", "nothing"):
         with refused(InvalidRequest, subject="x", rule="each passage occurs once"):
-            mutation_of("class Op", "class Up").changed(text)
+            mutate.changed(mutation_of("class Op", "class Up"), text)
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
     (tmp_path / "suite/core").mkdir(parents=True)
     (tmp_path / MUTATION.file).write_text("A = 1\nclass B:\n    c = 2\ndef f(d=3):\n    return lambda: 4\n")
     for was, becomes in [*((digit, "9") for digit in "123"), ("4", "4")]:  # the last changes nothing
         with refused(InvalidRequest, subject="x", rule="a change inside functions"):
-            mutation_of(was, becomes).code()
-    assert len(mutation_of("4", "9").code()) == 2  # the function and its lambda
+            mutate.new_code(mutation_of(was, becomes))
+    assert len(mutate.new_code(mutation_of("4", "9"))) == 2  # the function and its lambda
     with refused(UnknownName, "mutation", f"{KNOWN[0].id}x", legal=KNOWN[0].id):
         mutate.select_mutations([f"{KNOWN[0].id}x"], KNOWN)
-    claim, _ = KNOWN[-1].turns[0]
+    claim, _ = KNOWN[-1].answers[0]
     for name in (KNOWN[-1].id, claim, f"{claim[:-1]}?", claim.partition(".")[0]):
         chosen = mutate.select_mutations([name, name], KNOWN)
         assert KNOWN[-1] in chosen
-        assert len(chosen) == len({*chosen}) < len(KNOWN)
+        assert len(chosen) == len({each.id for each in chosen}) < len(KNOWN)
 
 
 ROW = {"id": "a", "file": "suite/core/op.py", "was": "x", "becomes": "y", "says": "b", "turns": {"derived": ["b"]}}
@@ -172,19 +171,19 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dic
 INVALID_ROWS: tuple[tuple[dict[str, object], str], ...] = (
     ({"file": "suite/papers/samo/counts.py"}, "a file outside"),
     ({"file": "conf/efficiency/samo.yaml"}, "a file outside"),
-    ({"says": ""}, "non-empty texts"),
+    ({"says": 3}, "a valid string"),
     ({"was": ["x", "z"]}, "as many passages"),
-    ({"more": "x"}, "the keys"),
+    ({"becomes": ""}, "as many passages"),
+    ({"more": "x"}, "Unexpected keyword"),
     ({"turns": []}, "an object"),
     ({"turns": {}}, "an answer"),
-    ({"slowly": ["b"]}, "an object"),
-    ({"turns": {"guessed": ["b"]}}, "one of derived, emulated, measured"),
+    ({"turns": {"guessed": ["b"]}}, "'measured', 'derived'"),
 )
 
 
 def test_invalid_rows_are_refused(write: Callable[[list[dict[str, object]]], Path]) -> None:
     write([ROW])
-    assert [mutation.turns for mutation in mutate.known_mutations()] == [(("b", Evidence.DERIVED),)]
+    assert [mutation.answers for mutation in mutate.known_mutations()] == [(("b", Evidence.DERIVED),)]
     invalid = [([ROW, ROW], "one mutation per id"), *(([{**ROW, **change}], rule) for change, rule in INVALID_ROWS)]
     for rows, rule in invalid:
         write(rows)

@@ -17,7 +17,7 @@ import yaml
 
 from suite.claims import load
 from suite.claims.claim import AnswerRow, Cases, Check, Claim, Evidence, Scope
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.expression import evaluate
 from tests.support.refusals import refused
 
@@ -191,14 +191,10 @@ NO_FORMULAS = (
     *({"identity": "yes"}, {"identity": 1}, {"experiment": "e"}),
 )
 UNKNOWN: tuple[tuple[str, list[dict[str, Any]]], ...] = (  # words of the message, changes that lead to it
-    ("field of claim axonn.x named 'colour'", [{"colour": 1}]),
-    ("did you mean 'check'", [{"chek": "number"}]),
-    *((f"named '{key}'", [{key: "x"}]) for key in ("scope", "evidence", "answer")),
-    ("did you mean 'number'", [{"check": "numbr"}]),
-    *((f"{key} of claim axonn.x", [{key: "moon"}]) for key in ("cases", "kind", "reach", "role")),
-    ("evidence of claim axonn.x", [answers(evidence="guessed")]),
-    ("did you mean 'printed'", [answers(evidence="printd")]),
-    ("named 'answers.0.scope'", [answers(scope="stand-in")]),
+    *((f"{key} of claim axonn.x .*Unexpected", [{key: "x"}]) for key in ("colour", "scope", "evidence", "answer")),
+    *((f"{key} of claim axonn.x", [{key: "moon"}]) for key in ("cases", "kind", "reach", "role", "check")),
+    ("evidence of claim axonn.x.*'measured', 'derived'", [answers(evidence="guessed")]),
+    ("answers.0.scope of claim", [answers(scope="stand-in")]),
 )
 INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     ("axonn.x; rule: it has check", [{"check": ...}]),
@@ -258,13 +254,10 @@ INVALID: tuple[tuple[str, list[dict[str, Any]]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("kind", "table"), [(UnknownName, UNKNOWN), (InvalidRequest, INVALID)])
-def test_a_row_that_breaks_a_rule_is_refused_by_name(
-    kind: type[InvalidRequest], table: tuple[tuple[str, list[dict[str, Any]]], ...]
-) -> None:
-    for words, rows in table:
+def test_a_row_that_breaks_a_rule_is_refused_by_name() -> None:
+    for words, rows in (*UNKNOWN, *INVALID):
         for changes in rows:
-            with pytest.raises(kind, match=words) as refusal:
+            with pytest.raises(InvalidRequest, match=words) as refusal:
                 read(**changes)
             assert "axonn.x" in str(refusal.value), changes
 

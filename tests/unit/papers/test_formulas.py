@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from suite.claims import claim_text, load
-from suite.claims.answer import Answer, Papers, answer, answers_of_figure
+from suite.claims.answer import Answer, Papers, answer, answers_of_figure, metrics_of
 from suite.claims.claim import Check
-from suite.claims.formula_executor import FIGURE, formula_metrics
+from suite.claims.formula_executor import FIGURE
 from suite.config.compose import resolve
 from suite.config.plugins import build
 from suite.core.record import Metric
@@ -150,14 +150,7 @@ def test_formula_answers_follow_their_points() -> None:
         assert len(set(turned.values)) > 1, name
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("paper", load.papers())
-def test_every_formula_of_a_paper_is_answered(paper: str) -> None:
-    metrics = formula_metrics(paper, tuple(ALL.values()), SETTINGS, shapes())
-    assert list(metrics) == [name for name, claim in ASKED.items() if claim.paper == paper]
-
-
 def test_metrics_are_the_answers_under_the_claims_names() -> None:
     name = "samo.fig2.break_even"
-    metrics = formula_metrics("samo", tuple(ALL.values()), SETTINGS, shapes())
+    metrics = metrics_of([(ALL[name], ROWS[name])], papers())
     assert metrics[name] == Metric("fraction", "", (0.25,), ours(name).note, "derived")
