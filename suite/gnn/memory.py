@@ -1,17 +1,18 @@
 """Predicted memory of one process in full-graph training: O(nnz / P + (n_i + halo) f L), never O(n).
 
 Counted are tensors: matrices with their indices, features, model states, message buffers and the peak of the
-activations. The peak is found by walking through the operations of an epoch (models/gcn.py).
+activations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.rank_shard import RankShard
-from suite.workload.gcn import DENSE_FIRST, DENSE_LAST, GCN, KEPT, PRINTED, how
+from suite.workload.gcn import GCN
 
 INDEX = {"cpu": 8, "cuda": 4}  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones
 
@@ -35,79 +36,54 @@ def buffer_bytes(block: LocalBlock, widths: Sequence[int], *, form: str, width: 
     return rows * sum(set(widths)) * width
 
 
-class _PeakCounter:
-    """Number of live values, and its maximum so far."""
-
-    def __init__(self) -> None:
-        self.live = self.peak = 0
-
-    def allocate(self, *sizes: int) -> None:
-        for size in sizes:
-            self.live += size
-            self.peak = max(self.peak, self.live)
-
-    def free(self, *sizes: int) -> None:
-        self.live -= sum(sizes)
-
-
 def peak_activations(
-    widths: Sequence[int],
-    rows: int,
-    train_rows: int,
-    *,
-    order: str = "paper",
-    epoch: str = "paper",
-    paired: bool = False,
+    widths: tuple[int, ...], rows: int, train_rows: int, *, width: int, order: str, epoch: str, paired: bool
 ) -> int:
-    """Largest number of live values in an epoch, in addition to features, buffers and model states.
+    """Largest number of live bytes in an epoch, in addition to features, buffers and model states.
+
+    An epoch of the network's layers runs on the meta device, with products that allocate as an exchange does.
 
     Args:
         widths: Columns of H^0 to H^L.
         rows: n_i.
         train_rows: Training vertices among them.
+        width: Bytes of a value.
         order, epoch: See suite.workload.gcn.how.
         paired: Whether two replicas sum a product by exchanging it, which takes a buffer of its size.
     """
-    counter, modes = (
-        _PeakCounter(),
-        [how(at, before, after, order=order, epoch=epoch) for at, (before, after) in enumerate(pairwise(widths))],
-    )
-    last = len(modes) - 1
-    for at, (before, after) in enumerate(pairwise(widths)):
-        first = {PRINTED: before, DENSE_LAST: before, DENSE_FIRST: after, KEPT: 0}[modes[at]] * rows
-        if paired:  # the sparse product is summed: the first one, or the one after the dense product
-            summed = 0 if modes[at] == KEPT else first
-            inputs = [first, summed] if modes[at] == DENSE_FIRST else [summed]
-            counter.allocate(*inputs, summed)
-            counter.free(*inputs, summed)
-        counter.allocate(first, after * rows)
-        counter.free(0 if modes[at] == DENSE_LAST else first)  # DENSE_LAST saves it for dW
-        if at < last:
-            counter.allocate(after * rows)  # the activation, which is saved
-            counter.free(after * rows)
-    output, logits = train_rows * widths[-1], widths[-1] * rows
-    counter.allocate(output, output)  # the outputs that the loss reads, and their logarithms
-    counter.free(output, logits)
-    counter.allocate(output, output)
-    counter.free(output, output)
-    counter.allocate(logits)
-    counter.free(output)
-    for at in range(last, -1, -1):
-        before, after = widths[at] * rows, widths[at + 1] * rows
-        weights = widths[at] * widths[at + 1]
-        input_gradient = before if at else 0
-        if modes[at] in (PRINTED, DENSE_FIRST):
-            counter.allocate(after, after if paired else 0)
-            counter.free(after if paired else 0)
-            counter.allocate(input_gradient, weights)
-            counter.free(after, after, weights)
-        else:
-            counter.allocate(weights, input_gradient, input_gradient, input_gradient if paired else 0)
-            counter.free(input_gradient if paired else 0)
-            counter.free(weights, after, input_gradient, before if modes[at] == DENSE_LAST else 0)
-        counter.allocate(input_gradient)
-        counter.free(input_gradient, input_gradient)
-    return counter.peak
+    import torch
+    from torch.nn.functional import cross_entropy, relu
+
+    from suite.engine.memory_tracker import MemoryTracker
+    from suite.models.gcn import layers
+    from suite.models.shared import on_meta
+
+    dtype, tracker = {4: torch.float32, 8: torch.float64}[width], MemoryTracker()
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        z = torch.empty(rows, x.shape[1], dtype=dtype, device="meta")
+        if paired:
+            torch.empty_like(z)
+        return z
+
+    silent = SimpleNamespace(span=lambda category: nullcontext())
+    modules = layers(widths, order=order, epoch=epoch, product=product, back=product, watch=silent, seed=0)
+    modules.to("meta", dtype)
+
+    def loss(z: torch.Tensor) -> torch.Tensor:
+        for at, layer in enumerate(modules, 1):
+            z = layer(z) if at == len(modules) else relu(layer(z))
+        return cross_entropy(z[chosen], labels[chosen], reduction="sum")
+
+    with on_meta():
+        features = torch.empty(rows, widths[0], dtype=dtype)
+        chosen, labels = torch.empty(train_rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
+        for weight in modules.parameters():
+            weight.grad = torch.empty_like(weight)
+        loss(features)  # the lean epoch keeps the first product of the first one
+    with tracker, on_meta():
+        loss(features).backward()
+    return tracker.peak
 
 
 def predict_memory(
@@ -153,5 +129,5 @@ def predict_memory(
             buffer_bytes(block, columns, form=form, width=width)
             for block, columns in zip(blocks, block_widths, strict=True)
         ),
-        "activations": peak_activations(widths, rows, train_rows, order=order, epoch=epoch, paired=paired) * width,
+        "activations": peak_activations(widths, rows, train_rows, width=width, order=order, epoch=epoch, paired=paired),
     }
