@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, hstack
 
 from suite.gnn.plan import ExchangePlan, IntArray, Placement
 
+_ENTRIES = ("data", "indices", "indptr")  # arrays of a matrix
 _ARRAYS = ("sizes", "send_rows", "send_counts", "recv_counts", "halo_ids")  # fields that are plain arrays
 
 
@@ -106,26 +107,16 @@ class LocalBlock:
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Plain arrays under names that begin with `prefix`; `from_arrays` is the inverse."""
-        arrays = {
-            "data": self.matrix.data,
-            "indices": self.matrix.indices,
-            "indptr": self.matrix.indptr,
-            **{name: getattr(self, name) for name in _ARRAYS},
-            "rank": np.asarray(self.rank, np.int64),
-            "replication": np.asarray(self.placement.replication, np.int64),
-            "assignment": np.frombuffer(self.placement.assignment.encode(), np.uint8),
-        }
+        arrays = {name: vars(self)[name] for name in _ARRAYS} | {name: vars(self.matrix)[name] for name in _ENTRIES}
         return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> LocalBlock:
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], prefix: str, rank: int, placement: Placement
+    ) -> LocalBlock:
         """Raises KeyError where an array is missing."""
-
-        def array(name: str) -> NDArray[Any]:
-            return arrays[f"{prefix}.{name}"]
-
-        sizes, rank = array("sizes"), int(array("rank"))
-        placement = Placement(len(sizes), int(array("replication")), array("assignment").tobytes().decode())
-        shape = (len(array("indptr")) - 1, int(sizes[placement.coordinates(rank)[0]]) + len(array("halo_ids")))
-        matrix = csr_array((array("data"), array("indices"), array("indptr")), shape=shape)
-        return cls(rank, placement, matrix, *(array(name) for name in _ARRAYS))
+        plain = {name: arrays[f"{prefix}.{name}"] for name in _ARRAYS}
+        columns = int(plain["sizes"][placement.coordinates(rank)[0]]) + len(plain["halo_ids"])
+        data, indices, indptr = (arrays[f"{prefix}.{name}"] for name in _ENTRIES)
+        matrix = csr_array((data, indices, indptr), shape=(len(indptr) - 1, columns))
+        return cls(rank, placement, matrix, **plain)

@@ -4,8 +4,10 @@ The parent process writes one file per rank, and each rank reads its own, so no 
 
 from __future__ import annotations
 
+import json
+from collections import ChainMap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -20,6 +22,7 @@ from suite.gnn.plan import ExchangePlan, Placement
 
 Array = NDArray[Any]
 MASKS = ("train", "validation", "test")
+ARRAYS = ("features", "labels", "vertices")  # fields that are plain arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,19 +50,12 @@ class RankShard:
     classes: int
 
     def save(self, path: Path) -> None:
-        """Write one npz file of plain arrays."""
-        backward = {} if self.backward is self.forward else self.backward.to_arrays("backward")
-        arrays: dict[str, Array] = dict(
-            **self.forward.to_arrays("forward"),
-            **backward,
-            features=self.features,
-            labels=self.labels,
-            vertices=self.vertices,
-            classes=np.asarray(self.classes, np.int64),
-            **{f"mask.{name}": mask for name, mask in self.masks.items()},
-            **{f"count.{name}": np.asarray(count, np.int64) for name, count in self.counts.items()},
-        )
-        np.savez(path, **arrays)  # type: ignore[arg-type]  # mypy takes the names for the keyword allow_pickle
+        """Write one npz file of plain arrays, and of text for the numbers."""
+        blocks = {"forward": self.forward} | ({} if self.backward is self.forward else {"backward": self.backward})
+        block_arrays = [block.to_arrays(name) for name, block in blocks.items()]
+        numbers = [self.forward.rank, astuple(self.forward.placement), self.counts, self.classes]
+        arrays = {name: vars(self)[name] for name in ARRAYS} | {f"mask.{name}": self.masks[name] for name in MASKS}
+        np.savez(path, numbers=json.dumps(numbers), **arrays, **dict(ChainMap(*block_arrays)))  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, path: Path) -> RankShard:
@@ -67,17 +63,12 @@ class RankShard:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            forward = LocalBlock.from_arrays(arrays, "forward")
-            return cls(
-                forward,
-                LocalBlock.from_arrays(arrays, "backward") if "backward.data" in arrays else forward,
-                arrays["features"],
-                arrays["labels"],
-                {name: arrays[f"mask.{name}"] for name in MASKS},
-                {name: int(arrays[f"count.{name}"]) for name in MASKS},
-                arrays["vertices"],
-                int(arrays["classes"]),
-            )
+            rank, placement, counts, classes = json.loads(str(arrays["numbers"]))
+            names = ("forward", "backward") if "backward.data" in arrays else ("forward",)
+            blocks = [LocalBlock.from_arrays(arrays, name, rank, Placement(*placement)) for name in names]
+            masks = {name: arrays[f"mask.{name}"] for name in MASKS}
+            plain = {name: arrays[name] for name in ARRAYS}
+            return cls(blocks[0], blocks[-1], masks=masks, counts=counts, classes=classes, **plain)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise DamagedRecord(f"{path.name} holds no rank's shard: {error}") from error
 
