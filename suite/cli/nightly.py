@@ -62,13 +62,13 @@ def main(arguments: Arguments) -> int:
 
 def print_result(result: run.NightlyResult) -> None:
     """Print the result. Regressions and the path of the page come last, as mails often show the end of the output."""
-    line = result.line
-    for text in line["notes"]:
+    night = result.night
+    for text in night.notes:
         print(f"note: {text}")
-    if line["status"] == "first":
+    if night.status == "first":
         print("the first nightly run: there is no baseline")
-    compared = f", compared with {line['base']}" if line["base"] else ""
-    print(f"nightly run {result.name} at {line['commit'] or 'no commit'}: {line['status']}{compared}")
-    for text in line["regressions"]:
+    compared = f", compared with {night.base}" if night.base else ""
+    print(f"nightly run {night.name} at {night.commit or 'no commit'}: {night.status}{compared}")
+    for text in night.regressions:
         print(f"REGRESSION {text}")
     print(result.page)

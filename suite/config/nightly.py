@@ -44,7 +44,7 @@ class NightlySettings(Settings):
     """Commands of a nightly run, and criteria of a regression."""
 
     reports: Name
-    """Folder with a folder per nightly run, history.jsonl and index.html."""
+    """Folder with a folder per nightly run, and index.html."""
     repeated: Annotated[Commands, Field(examples=[["system=pytorch"]])]
     """Command lines of `suite run`; every repeat makes all of them, one after the other."""
     once: Annotated[Commands, Field(examples=[["system=pytorch"]])]
@@ -58,13 +58,13 @@ class NightlySettings(Settings):
     level: Annotated[float, Field(ge=1e-9, le=0.5, examples=[0.005])]
     """Probability of a false alarm in one nightly run, over all its metrics."""
     min_rounds: Annotated[int, Field(ge=4, le=40, examples=[12])]
-    """Rounds of old and new code that confirm a candidate regression; doubled if inconclusive."""
+    """Rounds of old and new code that decide a judged time; doubled if inconclusive."""
     unpaired_threshold: Relative
     """Smallest relative change that counts if old code cannot run next to new code."""
     baseline: Annotated[Name | None, BeforeValidator(_date_as_text)] = None
     """Nightly run or folder of records to compare with in addition to the accepted baseline; null: none."""
     keep: Count
-    """Nightly runs whose records are kept."""
+    """Nightly runs whose repeats are kept."""
     deadline: Annotated[float, Field(ge=1, le=864_000)]
     """Seconds for one command line."""
 

@@ -1,14 +1,13 @@
 """Verdicts on changes: every rule that calls a difference a change stands here.
 
-A comparison of two sets of records decides by repeats (`decide_repeats`). A nightly run uses the same effects to find
-candidate regressions (`is_candidate`, `may_hide_regression`). It decides them by interleaved rounds of old and new code
-(`decide_rounds`), or by a larger, unpaired threshold if old code cannot run (`exceeds_unpaired_threshold`).
+A comparison of two sets of records decides by repeats (`decide_repeats`). A nightly run decides its judged times by
+interleaved rounds of old and new code (`decide_rounds`), or by a larger, unpaired threshold if old code cannot run
+(`exceeds_unpaired_threshold`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,9 +16,6 @@ from suite.stats.interleaved import LOOKS, InterleavedResult, rules_out
 
 THRESHOLD = 0.05
 LARGE_DELTA = 0.474  # Cliff's delta of a large effect (Romano and others, 2006)
-MEDIUM_DELTA = 0.33
-_CANDIDATE_SHARE = 0.6  # of the threshold: a machine that is faster tonight hides part of a regression
-_CANDIDATE_LEVEL = 0.05
 
 
 class ChangeVerdict(StrEnum):
@@ -40,13 +36,11 @@ class ChangeRule:
         threshold: Smallest relative change that matters.
         level: Familywise probability of a false alarm.
         metrics: Names of the judged metrics; empty for all.
-        scale: Whether times are scaled by the reference workload; None: if this reduces their spread.
     """
 
     threshold: float = THRESHOLD
     level: float = LEVEL
     metrics: tuple[str, ...] = ()
-    scale: bool | None = None
 
     def judges(self, metric: str) -> bool:
         """Whether the metric is judged."""
@@ -99,36 +93,13 @@ def rounds_p(p: float) -> float:
     return min(1.0, LOOKS * p)
 
 
-def is_candidate(effect: Effect, quiet_ratio: float | None, better: str, rule: ChangeRule) -> bool:
-    """Whether an effect over repeats may be a regression, which interleaved rounds then confirm or rule out.
-
-    The conditions are weak on purpose: a ratio of most of the threshold with a medium effect, or such a ratio of the
-    fastest quarter of the repeats (`quiet_ratio`).
-    """
-    sign = 1 if better == "lower" else -1
-    least = math.log1p(_CANDIDATE_SHARE * rule.threshold)
-    if quiet_ratio is not None and sign * math.log(quiet_ratio) >= least:
-        return True
-    unlikely = effect.p < _CANDIDATE_LEVEL or effect.min_p >= _CANDIDATE_LEVEL
-    return unlikely and sign * math.log(effect.ratio) >= least and sign * effect.delta >= MEDIUM_DELTA
-
-
-def may_hide_regression(effect: Effect, better: str, unpaired_threshold: float) -> bool:
-    """Whether the interval is too wide to exclude even a regression of the unpaired threshold."""
-    worst = effect.high if better == "lower" else 1 / max(effect.low, 1e-9)
-    return worst >= 1 + unpaired_threshold
-
-
-def exceeds_unpaired_threshold(
-    effect: Effect, ratios: Iterable[float], better: str, unpaired_threshold: float
-) -> ChangeVerdict:
+def exceeds_unpaired_threshold(effect: Effect, better: str, unpaired_threshold: float) -> ChangeVerdict:
     """Verdict without interleaved rounds: WORSE if a large effect exceeds the unpaired threshold, else SAME.
 
     Args:
         effect: Effect of the candidate.
-        ratios: Ratios of the times as measured and as scaled by the reference workload; all must exceed the threshold.
         better: "lower" or "higher".
         unpaired_threshold: Relative change by which machines drift between nightly runs.
     """
-    beyond = min(ratio if better == "lower" else 1 / ratio for ratio in ratios) >= 1 + unpaired_threshold
+    beyond = (effect.ratio if better == "lower" else 1 / effect.ratio) >= 1 + unpaired_threshold
     return ChangeVerdict.WORSE if beyond and abs(effect.delta) >= LARGE_DELTA else ChangeVerdict.SAME

@@ -119,17 +119,14 @@ _HEADER = ("verdict", "run", "metric", "A", "B", "change", "interval", "delta", 
 
 
 def _table(changes: Sequence[Change]) -> Iterator[str]:
-    rows = [_HEADER, *(_cells(change) for change in changes)]
+    rows = [_HEADER, *(cells(change) for change in changes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _cells(change: Change) -> tuple[str, ...]:
-    scaling = ""
-    if change.alternative is not None:
-        kinds = ("scaled by the reference", "as measured") if change.scaled else ("as measured", "scaled")
-        scaling = f"{kinds[0]}; {kinds[1]} {percent(change.alternative.ratio)}"
+def cells(change: Change) -> tuple[str, ...]:
+    """Verdict, run, metric, A, B, change, interval, delta and reason."""
     return (
         verdict_word(change),
         str(change.name),
@@ -139,7 +136,7 @@ def _cells(change: Change) -> tuple[str, ...]:
         percent(change.ratio),
         interval(change) or "exact",
         delta(change),
-        "; ".join(filter(None, (scaling, reason(change)))),
+        reason(change),
     )
 
 

@@ -20,7 +20,6 @@ from suite.regression.matching import RunName, RunPair
 from suite.regression.record_sets import Sample
 from suite.stats import inference
 from suite.stats.inference import Effect
-from suite.stats.interleaved import mean_of_lowest_quarter
 
 LOSSES = ("loss", "validation_loss")
 _LOSS_ROUNDING = 1e-5  # relative, in float32: the suite's systems agree within it
@@ -44,9 +43,6 @@ class Change:
         verdict: Whether B changed.
         why: Reason of the verdict.
         effect: Effect over repeats; None for an exact metric.
-        scaled: Whether the effect is computed from times scaled by the reference workload.
-        alternative: Effect with the other choice of scaling; None without a reference workload.
-        quiet_ratio: Ratio of the fastest quarter of the repeats.
         config: Hash of the config, which distinguishes runs of one label.
     """
 
@@ -59,25 +55,12 @@ class Change:
     verdict: ChangeVerdict
     why: str = ""
     effect: Effect | None = None
-    scaled: bool = False
-    alternative: Effect | None = None
-    quiet_ratio: float | None = None
     config: str = ""
 
     @property
     def ratio(self) -> float:
         """B divided by A."""
         return self.effect.ratio if self.effect else (self.b / self.a if self.a else math.inf)
-
-    @property
-    def raw_ratio(self) -> float:
-        """Ratio of the values as measured."""
-        return self.alternative.ratio if self.scaled and self.alternative else self.ratio
-
-    @property
-    def scaled_ratio(self) -> float | None:
-        """Ratio of the values scaled by the reference workload; None without one."""
-        return self.ratio if self.scaled else self.alternative.ratio if self.alternative else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +84,14 @@ class RepeatPair:
         pair: The run.
         metric: Name of the metric.
         kind: Its unit and better direction.
-        raw: Samples as measured.
-        scaled: Samples scaled by the reference workload; None if it was not timed.
+        sides: Samples of A and B.
         single: Whether a side has one record only, so that its repeats are the rounds of one call.
     """
 
     pair: RunPair
     metric: str
     kind: Metric
-    raw: tuple[Repeats, Repeats]
-    scaled: tuple[Repeats, Repeats] | None
+    sides: tuple[Repeats, Repeats]
     single: bool = False
 
 
@@ -122,12 +103,12 @@ def compare_metrics(pairs: Sequence[RunPair], rule: ChangeRule) -> tuple[list[Ch
         rows += [row for name in names if rule.judges(name) for row in _pair_metric(pair, name)]
         rows += [row for name in LOSSES if rule.judges(name) for row in _compare_losses(pair, name)]
     tests = [row for row in rows if isinstance(row, RepeatPair)]
-    effects = {id(test): _estimate(test, rule) for test in tests}
+    effects = {id(test): inference.estimate_effect(*test.sides, level=rule.level) for test in tests}
     family = [test for test in tests if not test.single]
-    adjusted = inference.holm([effects[id(test)][0].p for test in family])
+    adjusted = inference.holm([effects[id(test)].p for test in family])
     adjusted_p = dict(zip(map(id, family), adjusted, strict=True))
     changes = [
-        _decide(row, *effects[id(row)], adjusted_p.get(id(row), 1.0), rule) if isinstance(row, RepeatPair) else row
+        _decide(row, effects[id(row)], adjusted_p.get(id(row), 1.0), rule) if isinstance(row, RepeatPair) else row
         for row in rows
         if not isinstance(row, Skipped)
     ]
@@ -168,13 +149,20 @@ def _pair_values(pair: RunPair, name: str, kind: Metric, sides: list[Repeats]) -
     low, high = _RATIO_RANGE
     if not all(low < median < high for side in (a, b) for median in inference.medians(side)):
         return [Skipped(pair.name, name, "is not compared: there is no ratio to a repeat whose median is 0")]
-    return [RepeatPair(pair, name, kind, (a, b), None if single else _scaled_repeats(pair, name, kind), single)]
+    return [RepeatPair(pair, name, kind, (a, b), single)]
 
 
 def _change(
-    pair: RunPair, metric: str, kind: Metric, a: float, b: float, verdict: ChangeVerdict, why: str, **effects: Any
+    pair: RunPair,
+    metric: str,
+    kind: Metric,
+    a: float,
+    b: float,
+    verdict: ChangeVerdict,
+    why: str,
+    effect: Effect | None = None,
 ) -> Change:
-    return Change(pair.name, metric, kind.unit, kind.better, a, b, verdict, why, config=pair.config, **effects)
+    return Change(pair.name, metric, kind.unit, kind.better, a, b, verdict, why, effect, pair.config)
 
 
 def _is_time_or_rate(unit: str) -> bool:
@@ -210,42 +198,7 @@ def _repeats(side: Sequence[Sample], name: str, *, by_round: bool = False) -> Re
     return inference.samples_by_round(samples[0].record, values[0]) if by_round and samples else values
 
 
-def _scaled_repeats(pair: RunPair, name: str, kind: Metric) -> tuple[Repeats, Repeats] | None:
-    """Samples scaled by the relative speed of the machine around each repeat; 1 is the median of both sides."""
-    sides = [[s for s in side if _repeats([s], name)] for side in (pair.a, pair.b)]
-    samples = [*sides[0], *sides[1]]
-    parts = set.intersection(*(set(s.reference) for s in samples))
-    if not parts:
-        return None
-    seconds = {id(s): math.exp(math.fsum(math.log(s.reference[part]) for part in parts) / len(parts)) for s in samples}
-    median = float(np.median(list(seconds.values())))
-
-    def scale(side: Sequence[Sample]) -> Repeats:
-        factors = [median / seconds[id(s)] if kind.unit == "s" else seconds[id(s)] / median for s in side]
-        return [[value * factor for value in v] for v, factor in zip(_repeats(side, name), factors, strict=True)]
-
-    return scale(sides[0]), scale(sides[1])
-
-
-def _residual_deviation(sides: tuple[Repeats, Repeats]) -> float:
-    """Relative deviation of repeats from the median of their side."""
-    logs = [np.log(inference.medians(side)) for side in sides]
-    return inference.log_deviation(np.exp(np.concatenate([side - np.median(side) for side in logs])).tolist())
-
-
-def _estimate(test: RepeatPair, rule: ChangeRule) -> tuple[Effect, bool, Effect | None]:
-    """The effect, whether it uses scaled samples, and the effect with the other choice of scaling."""
-    raw = inference.estimate_effect(*test.raw, level=rule.level)
-    if test.scaled is None:
-        return raw, False, None
-    scaled = inference.estimate_effect(*test.scaled, level=rule.level)
-    use = _residual_deviation(test.scaled) < _residual_deviation(test.raw) if rule.scale is None else rule.scale
-    return (scaled, True, raw) if use else (raw, False, scaled)
-
-
-def _decide(
-    test: RepeatPair, effect: Effect, scaled: bool, alternative: Effect | None, adjusted_p: float, rule: ChangeRule
-) -> Change:
+def _decide(test: RepeatPair, effect: Effect, adjusted_p: float, rule: ChangeRule) -> Change:
     verdict, why = decide_repeats(effect, adjusted_p, test.kind.better, rule), ""
     if test.single:
         verdict, why = ChangeVerdict.INCONCLUSIVE, SINGLE_RECORD
@@ -253,30 +206,8 @@ def _decide(
         why = f"{effect.repeats[0]} and {effect.repeats[1]} repeats decide little: p is {effect.min_p:.2g} at least"
     elif verdict is ChangeVerdict.INCONCLUSIVE:
         why = f"p {adjusted_p:.2g} after Holm, delta {effect.delta:+.2f}"
-    a, b = (float(np.median(inference.medians(side))) for side in test.raw)
-    return _change(
-        test.pair,
-        test.metric,
-        test.kind,
-        a,
-        b,
-        verdict,
-        why,
-        effect=effect,
-        scaled=scaled,
-        alternative=alternative,
-        quiet_ratio=_quiet_ratio(test),
-    )
-
-
-def _quiet_ratio(test: RepeatPair) -> float | None:
-    """Ratio of the fastest quarter of the repeats of each side, which other processes disturb least."""
-    sign, quantile = (1.0, 0.25) if test.kind.better == "lower" else (-1.0, 0.75)
-    sides = [np.array([np.quantile(values, quantile) for values in side]) for side in test.raw]
-    if min(side.min() for side in sides) <= 0:  # a part of a batch that most rounds do not have
-        return None
-    a, b = (mean_of_lowest_quarter(sign * np.log(side)) for side in sides)
-    return math.exp(sign * float(b - a))
+    a, b = (float(np.median(inference.medians(side))) for side in test.sides)
+    return _change(test.pair, test.metric, test.kind, a, b, verdict, why, effect)
 
 
 # Losses

@@ -1,15 +1,13 @@
 """Sets of records: a reports folder, a folder of such folders, a folder of records, one file, or a nightly run.
 
-Each repeat of a nightly run is one sample, with the speed of the machine while it ran. Files may come from elsewhere:
-their sizes are bounded, and a file that is no record is reported without affecting others.
+Each repeat of a nightly run is one sample. Files may come from elsewhere: their sizes are bounded, and a file that is
+no record is reported without affecting others.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,10 @@ from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.record import LINES, Record, readers
 
 NIGHTLY_FOLDER = Path("reports/nightly")
-DONE = "done.json"  # marks a complete repeat, and holds the speed of the machine
+DONE = "done.json"  # marks a complete repeat
 MAX_DEPTH = 40  # nesting of a config, and of provenance
 
-RecordFile = tuple[Path, str, dict[str, float]]  # file, machine, and seconds of the reference workload
+RecordFile = tuple[Path, str]  # file and machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +29,11 @@ class Sample:
         record: The record.
         file: Its file, with the line number in a file of several records.
         machine: Folder below measured/; empty elsewhere.
-        reference: Seconds of the reference workload around it, by part; empty if it was not timed.
     """
 
     record: Record
     file: str
     machine: str = ""
-    reference: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +53,33 @@ class RecordSet:
 
 def read(name: str, nightly_folder: Path = NIGHTLY_FOLDER) -> RecordSet:
     """The records at a path, or of the nightly run of that name. Raises InvalidRequest if there is neither."""
-    path = Path(name)
-    if not path.exists():
-        path = nightly_folder / name
-    if not path.exists() or not name:
+    return read_place(name, place_of(name, nightly_folder))
+
+
+def place_of(name: str, nightly_folder: Path = NIGHTLY_FOLDER) -> Path:
+    """The path `name`, or the folder of the nightly run of that name. Raises InvalidRequest if there is neither."""
+    found = [path for path in (Path(name), nightly_folder / name) if name and path.exists()]
+    if not found:
         runs = sorted(folder.name for folder in nightly_folder.glob("*") if (folder / "repeats").is_dir())
         legal = f"{nightly_folder / runs[-1]}" if runs else "reports"
         raise InvalidRequest(
             f"no records at {name!r}", rule="a folder, a file or the name of a nightly run", legal=legal
         )
+    return found[0]
+
+
+def read_place(name: str, path: Path) -> RecordSet:
+    """The set `name` of the records at a path."""
     return load(name, _files(path))
 
 
 def load(name: str, files: Iterable[RecordFile]) -> RecordSet:
     """The set of the records in `files`."""
     samples, skipped = [], []
-    for path, machine, reference in files:
+    for path, machine in files:
         for line, read_record in readers(path):
             try:
-                samples.append(Sample(_validated(read_record()), f"{path}{line}", machine, reference))
+                samples.append(Sample(_validated(read_record()), f"{path}{line}", machine))
             except DamagedRecord as error:
                 skipped.append((f"{path}{line}", str(error)))
     return RecordSet(name, tuple(samples), tuple(skipped))
@@ -83,16 +87,16 @@ def load(name: str, files: Iterable[RecordFile]) -> RecordSet:
 
 def _files(path: Path) -> Iterable[RecordFile]:
     if path.is_file():
-        yield path, "", {}
+        yield path, ""
     elif (path / "repeats").is_dir():
         yield from files_of_repeats(finished_repeats(path))
     elif (path / "records").is_dir() or (path / "measured").is_dir():
-        yield from ((file, "", {}) for file in sorted(path.glob("records/*.json")))
-        yield from ((file, file.parent.name, {}) for file in sorted(path.glob(f"measured/*/*{LINES}")))
+        yield from ((file, "") for file in sorted(path.glob("records/*.json")))
+        yield from ((file, file.parent.name) for file in sorted(path.glob(f"measured/*/*{LINES}")))
     elif several := sorted(path.glob("*/records/*.json")):
-        yield from ((file, "", {}) for file in several)
+        yield from ((file, "") for file in several)
     else:
-        yield from ((file, "", {}) for file in (*sorted(path.glob("*.json")), *sorted(path.glob(f"*{LINES}"))))
+        yield from ((file, "") for file in (*sorted(path.glob("*.json")), *sorted(path.glob(f"*{LINES}"))))
 
 
 def finished_repeats(folder: Path) -> list[Path]:
@@ -102,26 +106,7 @@ def finished_repeats(folder: Path) -> list[Path]:
 
 def files_of_repeats(folders: Sequence[Path]) -> Iterable[RecordFile]:
     """Files of the records of repeats."""
-    for folder in folders:
-        reference = reference_seconds(folder)
-        yield from ((file, "", reference) for file in sorted(folder.glob("records/*.json")))
-
-
-def reference_seconds(folder: Path) -> dict[str, float]:
-    """Seconds of the reference workload around a repeat, by part: the geometric mean of before and after."""
-    try:
-        data = json.loads((folder / DONE).read_text(encoding="utf-8"))
-        before, after = data["before"], data["after"]
-        return {part: math.sqrt(_positive(before[part]) * _positive(after[part])) for part in before if part in after}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _positive(value: Any) -> float:
-    number = float(value)
-    if not 0 < number < math.inf:
-        raise ValueError(f"{number} s")
-    return number
+    return ((file, "") for folder in folders for file in sorted(folder.glob("records/*.json")))
 
 
 def _validated(record: Record) -> Record:

@@ -53,10 +53,9 @@ def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **c
     return Record(**(fields | changes))
 
 
-def samples(records: Sequence[Record], name: str = "A", reference: Sequence[float] = ()) -> RecordSet:
-    """A set of repeats. reference: seconds of the reference workload around each."""
-    timings = [{"products/1": seconds} for seconds in reference] or [{} for _ in records]
-    return RecordSet(name, tuple(Sample(r, f"{name}/{n}.json", "", timings[n]) for n, r in enumerate(records)))
+def samples(records: Sequence[Record], name: str = "A") -> RecordSet:
+    """A set of repeats."""
+    return RecordSet(name, tuple(Sample(r, f"{name}/{n}.json") for n, r in enumerate(records)))
 
 
 def store(folder: Path, stored_record: Record) -> Path:

@@ -5,38 +5,46 @@ The pages work offline, in the style of the report: no script, nothing from a ne
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core.resources import PACKAGE
 from suite.core.units import seconds, si
-from suite.regression import format
+from suite.regression import format, record_sets
 from suite.regression.decide import ChangeVerdict
-from suite.regression.nightly import history
-from suite.regression.nightly.candidates import BaselineComparison, NightlyJudgement
-from suite.regression.nightly.history import HistoryLine, NightlyStatus
-from suite.regression.nightly.trends import draw_trends, slowdowns
+from suite.regression.matching import config_key
+from suite.regression.nightly import night
+from suite.regression.nightly.confirm import NightJudgement
+from suite.regression.nightly.night import Night, NightlyStatus
 from suite.report.files import write
-from suite.report.plots.svg import SHEET
+from suite.report.plots import figure
+from suite.report.plots.svg import INK, SHEET
+from suite.stats.spread import quartiles
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _STYLE = PACKAGE / "report" / "templates" / "style.css"
 _RECENT = 10  # runs above the trends; the others stand below
 _MAX_ROWS = 400  # of the table of a run; regressions and improvements stand first
-STATUS_TONES: dict[str, str] = {
+MAX_PLOTS = 40  # one takes 50 ms
+_TONES: dict[str, str] = {
     NightlyStatus.PASSED: "good",
     NightlyStatus.FIRST: "good",
     NightlyStatus.BASELINE_RESET: "trend",
     NightlyStatus.INCONCLUSIVE: "trend",
+    NightlyStatus.INCOMPLETE: "trend",
     NightlyStatus.REGRESSION: "bad",
     NightlyStatus.FAILED: "bad",
+    ChangeVerdict.WORSE: "bad",
+    ChangeVerdict.BETTER: "good",
+    ChangeVerdict.CHANGED: "trend",
 }
-_VERDICT_TONES = {ChangeVerdict.WORSE: "bad", ChangeVerdict.BETTER: "good", ChangeVerdict.CHANGED: "trend"}
 
 
 def _render(template: str, **values: Any) -> str:
@@ -48,98 +56,104 @@ def _render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     style = Markup(f"{_STYLE.read_text(encoding='utf-8')}\n{SHEET}")
-    return environment.get_template(template).render(style=style, tones=STATUS_TONES, **values)
+    return environment.get_template(template).render(style=style, tones=_TONES, format=format, **values)
 
 
-def write_run(place: Path, line: HistoryLine, judgement: NightlyJudgement) -> Path:
+def write_run(place: Path, tonight: Night, judgements: Sequence[NightJudgement]) -> Path:
     """Write `place`/night.html, the page of one nightly run."""
-    candidates = [
-        {
-            "name": str((change := row.candidate.change).name),
-            "metric": change.metric,
-            "baseline": row.candidate.baseline,
-            "measured": format.percent(change.raw_ratio),
-            "scaled": format.percent(scaled) if (scaled := change.scaled_ratio) is not None else "",
-            "verdict": row.why,
-            "confirmed": row.confirmed,
-        }
-        for row in judgement.confirmations
-    ]
-    reference = [(part.partition("/")[0], si(value, "s")) for part, value in line["reference"].items()]
-    comparisons = [_comparison_rows(row) for row in judgement.baselines]
-    content = _render("night.html.j2", line=line, candidates=candidates, comparisons=comparisons, reference=reference)
-    return write(place, "night.html", content)
-
-
-def _comparison_rows(baseline: BaselineComparison) -> dict[str, Any]:
-    comparison = baseline.comparison
-    rows = [
-        {
-            "cells": [
-                str(change.name),
-                change.metric,
-                format.quantity(change.a, change.unit),
-                format.quantity(change.b, change.unit),
-                format.percent(change.raw_ratio),
-                format.percent(scaled) if (scaled := change.scaled_ratio) is not None else "",
-                format.interval(change) or "exact",
-                format.delta(change),
-            ],
-            "word": format.verdict_word(change),
-            "tone": _VERDICT_TONES.get(change.verdict, "faint"),
-            "why": format.reason(change),
-        }
-        for change in comparison.sorted_changes[:_MAX_ROWS]
-    ]
-    return {
-        "name": baseline.name,
-        "range": format.commit_range(comparison.commits),
-        "summary": format.summary(comparison),
-        "rows": rows,
-        "more": len(comparison.changes) - len(rows),
-        "outcomes": list(format.outcome_lines(comparison)),
-        "not_comparable": [(str(name), list(map(str, keys))) for name, keys in comparison.not_comparable],
-        "only": [("before", list(map(str, comparison.only_a))), ("now", list(map(str, comparison.only_b)))],
-        "notes": comparison.notes,
-    }
+    return write(place, "night.html", _render("night.html.j2", night=tonight, judgements=judgements, most=_MAX_ROWS))
 
 
 def write_index(folder: Path) -> Path:
-    """Write `folder`/index.html from the history alone, as records may have been deleted."""
-    lines, damaged = history.read(folder)
+    """Write `folder`/index.html, with the runs and the trends of their metrics."""
+    nights, damaged = night.read(folder)
     rows = [
         {
-            "line": line,
-            "link": _link(folder, line["night"]),
-            "records": _link(folder, line["night"], "index.html"),
-            "slowdown": "" if math.isnan(slowdown) else f"{100 * (slowdown - 1):+.1f} %",
-            "accepted": bool(line.get("accepted")),
-            "duration": _duration(line),
+            "night": each,
+            "link": _link(folder, each.name),
+            "records": _link(folder, each.name, "index.html"),
+            "duration": _duration(each),
         }
-        for line, slowdown in zip(lines, slowdowns(lines), strict=True)
+        for each in reversed(nights)
     ]
-    trends, more = draw_trends(lines)
-    content = _render(
-        "nights.html.j2",
-        rows=rows[::-1],
-        incomplete=history.incomplete_runs(folder, lines),
-        damaged=damaged,
-        trends=trends,
-        more=more,
-        recent=_RECENT,
-    )
+    trends, more = draw_trends(folder, nights)
+    content = _render("nights.html.j2", rows=rows, damaged=damaged, trends=trends, more=more, recent=_RECENT)
     return write(folder, "index.html", content)
 
 
 def _link(folder: Path, name: str, file: str = "night.html") -> str:
-    """Relative link; empty if the page does not exist or the name in the history is no folder name."""
-    is_name = Path(name).name == name and name not in ("", ".", "..")
-    return f"{name}/{file}" if is_name and (folder / name / file).is_file() else ""
+    """Relative link; empty if the page does not exist."""
+    return f"{name}/{file}" if (folder / name / file).is_file() else ""
 
 
-def _duration(line: HistoryLine) -> str:
+def _duration(night: Night) -> str:
     try:
-        begin, end = (datetime.fromisoformat(text) for text in (line["started"], line["ended"]))
+        begin, end = (datetime.fromisoformat(text) for text in (night.started, night.ended))
         return seconds((end - begin).total_seconds())
-    except (KeyError, TypeError, ValueError):
+    except (TypeError, ValueError):
         return ""
+
+
+# -- trends ----------------------------------------------------------------------------------------------------------
+
+
+class Trend(NamedTuple):
+    """One metric of one run over the nightly runs that have it."""
+
+    run: str
+    metric: str
+    svg: Markup
+    last: str
+    change: str
+
+
+class _Point(NamedTuple):
+    """Lower quartile, median and upper quartile of a metric in the nightly run `number`."""
+
+    number: int
+    low: float
+    median: float
+    high: float
+
+
+def draw_trends(folder: Path, nights: Sequence[Night]) -> tuple[list[Trend], int]:
+    """Plots of the judged metrics from the merged records, newest nightly run first; and the number of metrics beyond
+    the limit."""
+    points_by_metric: dict[tuple[str, str, str, str, str], list[_Point]] = defaultdict(list)
+    for number, each in enumerate(nights):
+        files = ((file, "") for file in sorted((folder / each.name).glob("records/*.json")))
+        for record in (sample.record for sample in record_sets.load(each.name, files).samples):
+            for name in each.metrics:
+                metric = record.metrics.get(name)
+                values = [value for value in metric.values if 0 < value < 1e30] if metric and metric.better else []
+                if metric and values:
+                    key = record.experiment, record.label, config_key(record), name, metric.unit
+                    points_by_metric[key].append(_Point(number, *quartiles(values)))
+    newest_first = sorted(points_by_metric.items(), key=lambda item: -item[1][-1].number)
+    plots = [_draw(key, points, nights, f"t{n}") for n, (key, points) in enumerate(newest_first[:MAX_PLOTS])]
+    return plots, len(newest_first) - len(plots)
+
+
+def _draw(key: tuple[str, str, str, str, str], points: Sequence[_Point], nights: Sequence[Night], salt: str) -> Trend:
+    experiment, label, _, metric, unit = key
+    x, medians = [point.number for point in points], [point.median for point in points]
+    baseline = next((p for p in reversed(points[:-1]) if nights[p.number].is_baseline), points[0])
+    centre, threshold = baseline.median, nights[points[-1].number].threshold
+    with figure.drawing(2.3, left=0.75, bottom=0.62) as (fig, ax):
+        ax.axhspan(centre / (1 + threshold), centre * (1 + threshold), color=INK, alpha=0.08, linewidth=0)
+        spread = [[point.median - point.low for point in points], [point.high - point.median for point in points]]
+        ax.errorbar(x, medians, spread, color=figure.PALETTE[0], linewidth=1.4, elinewidth=0.8, marker="o", ms=3.5)
+        bad = [point for point in points if nights[point.number].status is NightlyStatus.REGRESSION]
+        ax.plot([p.number for p in bad], [p.median for p in bad], "s", color="#c5483a", markersize=6)
+        ticks = sorted({round(n * (len(nights) - 1) / 4) for n in range(5)})
+        names = [f"{figure.clean(nights[n].name)}\n{figure.clean(nights[n].commit[:7])}" for n in ticks]
+        ax.set_xticks(ticks, names)
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value, unit)))
+        ax.yaxis.set_major_locator(MaxNLocator(5))
+        ax.set_xlim(-0.4, len(nights) - 0.6)
+        if len(ticks) > 1:
+            ax.get_xticklabels()[-1].set_horizontalalignment("right")
+        alt = f"{metric} of {label} over {len(points)} nightly runs, last {si(medians[-1], unit)}"
+        svg = Markup(figure.finished(fig, salt, alt))
+    change = f"{100 * (medians[-1] / centre - 1):+.1f} % from the accepted baseline before"
+    return Trend(f"{experiment} · {label}", metric, svg, si(medians[-1], unit), change)

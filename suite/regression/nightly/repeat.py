@@ -1,7 +1,7 @@
-"""Repeats of command lines, each in a separate process, with the reference workload in between.
+"""Repeats of command lines, each in a separate process.
 
 Every repeat writes into its own folder, so that one command makes several records of one name. An unfinished repeat is
-discarded and made again, because its reference workload must be of the same minute.
+discarded and made again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 
 from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
-from suite.regression.nightly import reference_workload
 from suite.regression.record_sets import DONE
 from suite.runner.launch.signals import die_with_parent
 
@@ -105,15 +104,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether the repeat in a folder is complete."""
-    return (folder / DONE).is_file()
-
-
 def make_repeats(
     tree: Path, plan: Sequence[tuple[str, Path]], deadline: float, report: Callable[[str], None]
 ) -> list[CommandResult]:
-    """Make the unfinished repeats of a plan, alternating with the reference workload.
+    """Make the unfinished repeats of a plan.
 
     Args:
         tree: Folder of the code.
@@ -122,27 +116,15 @@ def make_repeats(
         report: Receives a line of progress.
     """
     results: list[CommandResult] = []
-    before: dict[str, float] = {}
     for number, (command, folder) in enumerate(plan, 1):
-        if is_finished(folder):
+        if (folder / DONE).is_file():
             results.append(_load_result(command, folder))
-            before = {}
             continue
         shutil.rmtree(folder, ignore_errors=True)
         report(f"{number} of {len(plan)} · {command}")
-        before = before or reference_workload.measure(tree)
-        result = run_command(tree, command, folder, deadline)
-        after = reference_workload.measure(tree)
-        done = {
-            "command": command,
-            "status": result.status,
-            "seconds": result.seconds,
-            "before": before,
-            "after": after,
-        }
+        results.append(run_command(tree, command, folder, deadline))
+        done = {"command": command, "status": results[-1].status, "seconds": results[-1].seconds}
         write_atomically(folder / DONE, json.dumps(done).encode())
-        results.append(result)
-        before = after
     return results
 
 

@@ -18,27 +18,21 @@ from tests.support.nights import record, samples
 SETTINGS = nightly.read([])  # threshold 5 %, level 0.005
 EFFECT = Effect(1.5, 1.48, 1.52, 1.0, 1e-5, 1e-5, (10, 10))
 CHANGE = Change(RunName("single", "axonn 2x1"), "batch_time", "s", "lower", 1.0, 1.5, ChangeVerdict.WORSE)
-CANDIDATE = CandidateRegression(dataclasses.replace(CHANGE, effect=EFFECT), "system=axonn", "2026-11-01")
+CANDIDATE = CandidateRegression(dataclasses.replace(CHANGE, effect=EFFECT), "system=axonn")
 RESULT = InterleavedResult(ratio=1.1, low=1.05, high=1.2, p=0.001, rounds=12, quiet=False, max_worsening=1.2)
 
 
-def confirmations(*changes: dict[str, Any]) -> list[Confirmation]:
-    return confirm.confirm([(CANDIDATE, dataclasses.replace(RESULT, **change)) for change in changes], SETTINGS)
+def confirmed(p: float, **changes: Any) -> Confirmation:
+    return confirm.decide_rounds(CANDIDATE, dataclasses.replace(RESULT, **changes), p, SETTINGS)
 
 
 def test_reason_holds_ratio_interval_and_p() -> None:
-    [confirmation] = confirmations({})
+    confirmation = confirmed(0.002)
     assert confirmation.confirmed
     for part in ("12 rounds", "+10.0 % (+5.0 % to +20.0 %)", "p 0.002"):
         assert part in confirmation.why
-    [small] = confirmations({"ratio": 1.04, "low": 1.02})
-    assert small.verdict is ChangeVerdict.SAME
-
-
-def test_level_is_over_all_candidates_and_looks() -> None:
-    assert [row.confirmed for row in confirmations({"p": 0.004})] == [False]  # 0.008 after two looks
-    assert [row.confirmed for row in confirmations({"p": 0.002})] == [True]
-    assert [row.confirmed for row in confirmations({"p": 0.002}, {"p": 0.5})] == [False, False]
+    assert confirmed(0.002, ratio=1.04, low=1.02).verdict is ChangeVerdict.SAME
+    assert not confirmed(0.008).confirmed
 
 
 def test_rounds_use_the_candidates_config_not_its_label() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,8 @@ from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Metric, Outcome, Source
-from suite.regression.nightly import confirm, history, page, reference_workload, repeat, run
+from suite.regression.nightly import confirm, page, repeat, run
+from suite.regression.nightly import night as nights
 from suite.regression.nightly.run import NightlyResult
 from tests.support.drawn import drawn
 from tests.support.nights import NoisyMachine, record, store
@@ -57,7 +57,6 @@ class FakeRuns:
         self.before_command: Callable[[], None] = lambda: None
         self.old_runs = True
         monkeypatch.setattr(repeat, "run_command", self.run_command)
-        monkeypatch.setattr(reference_workload, "measure", lambda tree: {"products/1": 0.01 * self.machine.slowdown})
         monkeypatch.setattr(confirm, "checkout", self.checkout)
         monkeypatch.setattr("suite.report.write_report", lambda place: None)
 
@@ -93,9 +92,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
 
 def test_unchanged_code_passes(fake: FakeRuns) -> None:
     night = fake.run()
-    assert (night.line["status"], night.exit, fake.commands_run) == ("first", Exit.OK, 10)
-    assert {fake.run().line["status"] for _ in range(3)} <= {"passed", "inconclusive"}
-    names = [one["night"] for one in history.read(fake.folder / "nights")[0]]
+    assert (night.night.status, night.exit, fake.commands_run) == ("first", Exit.OK, 10)
+    assert {fake.run().night.status for _ in range(3)} <= {"passed", "inconclusive"}
+    names = [one.name for one in nights.read(fake.folder / "nights")[0]]
     assert [name.split("-", 3)[3:] for name in names] == [[], *[[str(n)] for n in range(2, 5)]]
 
 
@@ -103,57 +102,63 @@ def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytes
     fake.run()
     fake.slower = 1.1
     night = fake.run()
-    [sentence] = night.line["regressions"]
-    assert (night.line["status"], night.exit) == ("regression", Exit.REGRESSION)
+    [sentence] = night.night.regressions
+    assert (night.night.status, night.exit) == ("regression", Exit.REGRESSION)
     assert sentence.startswith("single · axonn 2x1 · batch_time is slower")
     assert "12 rounds" in sentence
     assert f"in {'a' * 12}.." in sentence
     command.print_result(night)
     assert sentence in capsys.readouterr().out
     assert sentence in (fake.folder / "nights" / "index.html").read_text()
-    assert fake.run().line["base"] == history.read(fake.folder / "nights")[0][0]["night"]  # not the regression
+    assert fake.run().night.base == nights.read(fake.folder / "nights")[0][0].name  # not the regression
 
 
 def test_new_failure_is_named_with_both_outcomes(fake: FakeRuns) -> None:
     fake.run()
     fake.changes = {"outcome": Outcome.FAILED, "reason": "it broke"}
-    [sentence, *_] = fake.run().line["regressions"]
+    [sentence, *_] = fake.run().night.regressions
     assert "ok -> failed: it broke" in sentence
 
 
 MEMORY = {"peak_memory": Metric("B", "lower", (8192.0,))}
-SECOND_NIGHTS: list[tuple[dict[str, Any], str, Exit, bool]] = [  # attributes, status, exit, whether rounds are needed
-    ({"base": 0.065}, "passed", Exit.OK, True),  # both codes: the machine is slower
-    ({"changes": {"metrics": MEMORY}}, "regression", Exit.REGRESSION, False),
-    ({"changes": {"config": {"seed": 3}}}, "baseline reset", Exit.NOT_COMPARABLE, False),
-    ({"changes": {"series": {}}}, "baseline reset", Exit.NOT_COMPARABLE, False),
-    ({"changes": {"outcome": Outcome.FAILED, "reason": "it broke"}}, "regression", Exit.REGRESSION, False),
-    ({"status": -9}, "failed", Exit.SOME_FAILED, False),
+SECOND_NIGHTS: list[tuple[dict[str, Any], str, Exit]] = [  # attributes, status, exit
+    ({"base": 0.065}, "passed", Exit.OK),  # both codes: the machine is slower
+    ({"changes": {"metrics": MEMORY}}, "regression", Exit.REGRESSION),
+    ({"changes": {"config": {"seed": 3}}}, "baseline reset", Exit.NOT_COMPARABLE),
+    ({"changes": {"series": {}}}, "baseline reset", Exit.NOT_COMPARABLE),
+    ({"changes": {"outcome": Outcome.FAILED, "reason": "it broke"}}, "regression", Exit.REGRESSION),
+    ({"status": -9}, "failed", Exit.SOME_FAILED),
 ]
 
 
-@pytest.mark.parametrize(("attributes", "status", "exit_status", "rounds"), SECOND_NIGHTS)
+@pytest.mark.parametrize(("attributes", "status", "exit_status"), SECOND_NIGHTS)
 def test_second_night_has_its_status(
-    fake: FakeRuns, attributes: dict[str, Any], status: str, exit_status: Exit, rounds: bool
+    fake: FakeRuns, attributes: dict[str, Any], status: str, exit_status: Exit
 ) -> None:
     fake.machine = NoisyMachine(0, drift=0.002)
     fake.run()
     for name, value in attributes.items():
         setattr(fake, name, value)
     night = fake.run()
-    assert (night.line["status"], night.exit) == (status, exit_status)
-    assert (fake.commands_run > 20) is rounds
+    assert (night.night.status, night.exit) == (status, exit_status)
 
 
 def test_inconclusive_run_is_no_baseline(fake: FakeRuns) -> None:
-    first = fake.run().name
+    first = fake.run().night.name
     fake.machine, fake.slower = NoisyMachine(3, drift=0.7), 1.1
     night = fake.run()
-    assert (night.line["status"], night.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
-    assert "24 rounds" in night.line["notes"][0]
+    assert (night.night.status, night.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
+    assert "24 rounds" in night.night.notes[0]
     fake.machine = NoisyMachine(1)
     night = fake.run()
-    assert (night.line["status"], night.line["base"]) == ("regression", first)
+    assert (night.night.status, night.night.base) == ("regression", first)
+
+
+def test_equal_code_needs_no_rounds(fake: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_commit", lambda: "a" * 12)  # as the synthetic records have it
+    fake.run()
+    fake.base = 0.1
+    assert (fake.run().night.status, fake.commands_run) == ("passed", 20)
 
 
 def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
@@ -161,9 +166,9 @@ def test_unpaired_threshold_decides_without_old_code(fake: FakeRuns) -> None:
     fake.machine = NoisyMachine(0, drift=0.002)
     fake.run()
     fake.slower = 1.25
-    assert fake.run().line["regressions"] == []
+    assert fake.run().night.regressions == []
     fake.slower = 1.7
-    assert "35 %" in fake.run().line["regressions"][0]
+    assert "35 %" in fake.run().night.regressions[0]
 
 
 OOM = {"outcome": Outcome.OOM, "reason": "too large", "source": Source.SIMULATED, "label": "large", "metrics": {}}
@@ -173,7 +178,7 @@ def test_unchanged_failure_is_no_regression(fake: FakeRuns) -> None:
     """A simulation that runs out of memory has a valid result, and an unchanged failure is no regression."""
     for outcome, statuses in ((Outcome.OOM, ["first", "passed"]), (Outcome.UNSUPPORTED, ["passed"])):
         fake.changes_by_command["system=large"] = {**OOM, "outcome": outcome}
-        assert [fake.run(once="[system=large]").line["status"] for _ in statuses] == statuses
+        assert [fake.run(once="[system=large]").night.status for _ in statuses] == statuses
 
 
 @pytest.mark.parametrize(
@@ -189,21 +194,21 @@ def test_unchanged_failure_is_no_regression(fake: FakeRuns) -> None:
 def test_failure_without_baseline_must_be_accepted(fake: FakeRuns, changes: dict[str, Any]) -> None:
     fake.changes_by_command["system=large"] = OOM | changes
     night = fake.run(once="[system=large]", repeats=2)
-    assert (night.line["status"], night.exit) == ("failed", Exit.SOME_FAILED)
-    assert f"accept={night.name}" in night.line["notes"][0]
-    run.accept(fake.settings(), night.name)
-    assert fake.run(once="[system=large]", repeats=2).line["status"] in ("passed", "inconclusive")
+    assert (night.night.status, night.exit) == ("failed", Exit.SOME_FAILED)
+    assert f"accept={night.night.name}" in night.night.notes[0]
+    run.accept(fake.settings(), night.night.name)
+    assert fake.run(once="[system=large]", repeats=2).night.status in ("passed", "inconclusive")
 
 
 def test_lost_run_resets_the_baseline(fake: FakeRuns) -> None:
     fake.changes_by_command["system=other"] = {"label": "other"}
-    first = fake.run(once="[system=other]").name
+    first = fake.run(once="[system=other]").night.name
     fake.changes_by_command["system=other"] = {"label": "other", "config": {"seed": 3}}
     night = fake.run(once="[system=other]")
-    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    second, night = night.name, fake.run()
-    assert (night.line["status"], night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
-    assert f"only in {second}: single · other" in night.line["notes"]
+    assert (night.night.status, night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    second, night = night.night.name, fake.run()
+    assert (night.night.status, night.exit) == ("baseline reset", Exit.NOT_COMPARABLE)
+    assert f"only in {second}: single · other" in night.night.notes
     assert first != second
 
 
@@ -213,8 +218,13 @@ def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> Non
     with refused(InvalidRequest, subject="replay_time"):
         fake.run(metrics="[replay_time]")
     assert fake.commands_run == 1
-    assert "replay_time" in fake.run().line["notes"][-1]
+    assert "replay_time" in fake.run().night.notes[-1]
     assert fake.commands_run == 10  # the interrupted run is resumed
+
+
+def commands_of_regressions(night: NightlyResult) -> list[str]:
+    rows = [row for judgement in night.judgements for row in judgement.confirmations]
+    return [row.candidate.command for row in rows if row.confirmed]
 
 
 def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
@@ -225,35 +235,24 @@ def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
     for fake.slow_command in ("system=axonn", "system=axonn seed=1"):
         fake.slower = 1.3
         night = fake.run(**settings)
-        assert [f.candidate.command for f in night.judgement.confirmations if f.confirmed] == [fake.slow_command]
+        assert commands_of_regressions(night) == [fake.slow_command]
     fake.slow_command = ""
-    assert len([f for f in fake.run(**settings).judgement.confirmations if f.confirmed]) == 2
+    assert len(commands_of_regressions(fake.run(**settings))) == 2
 
 
-def test_failed_first_repeat_hides_no_metric_from_history(fake: FakeRuns) -> None:
+def test_failed_first_repeat_hides_no_metric(fake: FakeRuns) -> None:
     def breaks() -> None:
         fake.changes = {"metrics": {}, "outcome": Outcome.FAILED} if fake.commands_run == 1 else {}
 
     fake.before_command = breaks
-    assert "batch_time" in fake.run(repeats=3).line["runs"][0]["metrics"]
+    fake.run(repeats=3)
+    assert "batch_time" in (fake.folder / "nights" / "index.html").read_text()
 
 
 def test_accepting_an_unknown_run_makes_no_folder(fake: FakeRuns) -> None:
     with refused(InvalidRequest, "accept", "x"):
         run.accept(fake.settings(), "x")
     assert not (fake.folder / "nights").exists()
-
-
-@pytest.mark.parametrize(("killed", "remaining"), [("early late", "late"), ("early later latest last", "latest last")])
-def test_old_incomplete_runs_are_removed(fake: FakeRuns, killed: str, remaining: str) -> None:
-    folder = fake.folder / "nights"
-    for number, name in enumerate(killed.split()):
-        (folder / name).mkdir(parents=True)
-        (folder / name / history.STATE).write_text("{}")
-        os.utime(folder / name / history.STATE, (10**9 * (1 + number),) * 2)  # in 2001, 2033, 2065, ...
-    for _ in range(2):
-        fake.run(keep=2, repeats=2)
-    assert [name for name in killed.split() if (folder / name).is_dir()] == remaining.split()
 
 
 def test_interrupted_run_is_resumed(fake: FakeRuns) -> None:
@@ -265,46 +264,60 @@ def test_interrupted_run_is_resumed(fake: FakeRuns) -> None:
     with pytest.raises(SystemExit):
         fake.run()
     folder = fake.folder / "nights"
-    assert len(history.incomplete_runs(folder, [])) == 1
+    assert [each.status for each in nights.read(folder)[0]] == ["incomplete"]
     assert "incomplete" in page.write_index(folder).read_text()
     fake.before_command = lambda: None
-    night = fake.run()
+    fake.run()
     assert fake.commands_run == 4 + 7  # three repeats were complete
-    assert len(night.line["runs"]) == 1
-    assert night.line["runs"][0]["metrics"]["batch_time"]["n"] == 10
-    assert history.incomplete_runs(folder, history.read(folder)[0]) == []
+    assert [each.status for each in nights.read(folder)[0]] == ["first"]
 
     fake.before_command = stop
     fake.commands_run = 3
     with pytest.raises(SystemExit):
         fake.run()
     fake.before_command = lambda: None
-    assert fake.run(repeats=3).name.endswith("-3")  # another plan resumes nothing
+    assert fake.run(repeats=3).night.name.endswith("-3")  # another plan resumes nothing
 
 
-def test_records_of_newest_runs_are_kept(fake: FakeRuns) -> None:
-    names = [fake.run(keep=2, repeats=2).name for _ in range(4)]
-    remaining = [name for name in names if (fake.folder / "nights" / name).is_dir()]
+def test_repeats_of_newest_runs_are_kept(fake: FakeRuns) -> None:
+    """Merged records and pages of all runs stay, and of incomplete ones nothing."""
+    folder = fake.folder / "nights"
+    first = fake.run(keep=2, repeats=2).night.name
+    nights.write(folder, nights.Night("stopped", "", "", nights.now()))
+    names = [first, *(fake.run(keep=2, repeats=2).night.name for _ in range(4))]
+    remaining = [name for name in names if (folder / name / "repeats").is_dir()]
     assert remaining[-2:] == names[-2:]
     assert len(remaining) <= 3  # and the accepted baseline
-    assert len(history.read(fake.folder / "nights")[0]) == 4
+    assert [each.name for each in nights.read(folder)[0]] == names
+    assert all((folder / name / "records").is_dir() for name in names)
 
 
 def test_named_baseline_is_compared_in_addition(fake: FakeRuns) -> None:
     """A change that was accepted step by step shows against a fixed baseline."""
-    first = fake.run().name
+    first = fake.run().night.name
     fake.slower = 1.1
-    run.accept(fake.settings(), name := fake.run().name)
-    assert history.read(fake.folder / "nights")[0][-1]["accepted"]
+    run.accept(fake.settings(), name := fake.run().night.name)
+    assert nights.read(fake.folder / "nights")[0][-1].accepted
     night = fake.run(baseline=first)
     assert night.exit is Exit.REGRESSION
-    assert night.line["base"] == name
-    assert {finding.candidate.baseline for finding in night.judgement.confirmations if finding.confirmed} == {first}
+    assert night.night.base == name
+    confirmed = {row.name for row in night.judgements if any(each.confirmed for each in row.confirmations)}
+    assert first in confirmed
+
+
+def test_baseline_of_the_same_name_in_another_folder_is_compared(fake: FakeRuns) -> None:
+    first = fake.run(repeats=3).night.name
+    elsewhere = shutil.copytree(fake.folder / "nights" / first, fake.folder / "elsewhere" / first)
+    assert [row.name for row in fake.run(repeats=3, baseline=elsewhere).judgements] == [first, str(elsewhere)]
+    again = nights.accepted_baseline(fake.folder / "nights", nights.read(fake.folder / "nights")[0])
+    assert again is not None
+    same = fake.folder / "nights" / "." / again.name
+    assert len(fake.run(repeats=3, baseline=same).judgements) == 1
 
 
 def test_merged_records_hold_samples_of_all_repeats(fake: FakeRuns) -> None:
     night = fake.run(repeats=3)
-    [path] = (fake.folder / "nights" / night.name / "records").glob("*.json")
+    [path] = (fake.folder / "nights" / night.night.name / "records").glob("*.json")
     data = json.loads(path.read_text())
     assert len(data["metrics"]["batch_time"]["values"]) == 24
     assert len(data["metrics"]["peak_memory"]["values"]) == 1
@@ -324,18 +337,12 @@ def test_old_code_is_checked_out_and_removed(tmp_path: Path) -> None:
         subprocess.run([*git, "add", "code.py"], check=True)
         subprocess.run([*git, "commit", "--quiet", "-m", text], check=True)
     first = subprocess.run([*git, "rev-parse", "HEAD~1"], check=True, capture_output=True, text=True).stdout.strip()
-    with confirm.checkout(tmp_path, f"{first[:12]}+") as old:
+    with confirm.checkout(tmp_path, first[:12]) as old:
         assert (old / "code.py").read_text() == "old"
     assert not old.exists()
-    with pytest.raises(confirm.CannotRun, match="git has no 000000"), confirm.checkout(tmp_path, "0" * 12):
-        pass
-
-
-def test_reference_workload_runs_in_two_processes() -> None:
-    seconds_by_part = reference_workload.measure(ROOT)
-    assert {name.partition("/")[0] for name in seconds_by_part} == {"products", "copies", "steps", "trips"}
-    assert min(seconds_by_part.values()) > 0
-    assert reference_workload.measure(ROOT, python="no-such-python") == {}
+    for commit, why in (("0" * 12, "git has no 000000"), (f"{first[:12]}+", "the tree differed"), ("", "no commit")):
+        with pytest.raises(confirm.CannotRun, match=why), confirm.checkout(tmp_path, commit):
+            pass
 
 
 def test_command_at_deadline_ends_with_its_children(tmp_path: Path) -> None:
@@ -373,7 +380,6 @@ def test_two_nightly_runs_with_real_processes(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert f": {status}" in done.stdout
-    nights, _ = history.read(tmp_path / "nights")
-    folder = tmp_path / "nights" / nights[-1]["night"]
+    folder = tmp_path / "nights" / nights.read(tmp_path / "nights")[0][-1].name
     assert {"night.html", "index.html", "comparison.json", "records", "repeats"} <= {p.name for p in folder.iterdir()}
     assert "no change" in (folder / "night.html").read_text()
