@@ -42,8 +42,6 @@ class SimulationConfig(Settings):
     """Whether a stage computes nothing while it sends (NCCL, AxoNN IV-A)."""
     device_initiated: bool = False
     """Whether the device starts messages itself, without waiting for the host."""
-    sync_before_update: bool = False
-    """Whether every stage drains before any stage updates."""
     scatter_messages: Annotated[Literal["none", "forward", "both"], Field(examples=["none"])] = "none"
     """Passes whose messages are split over the ranks of a tensor-parallel layer."""
     zero_stage: Annotated[int, Field(ge=0, le=1, examples=[1])] = 0

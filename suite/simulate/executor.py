@@ -94,7 +94,7 @@ class Simulated:
         keys = ("batch.size", "grid", "schedule", "model.shape", "update_interval", "system.name")
         each = ("batch.microbatch", "split")
         if by_layers(config, self.account):
-            simulated = ("blocking_sends", "device_initiated", "sync_before_update", "allreduces_per_update")
+            simulated = ("blocking_sends", "device_initiated", "allreduces_per_update")
             rule = (f"optimizer.{name}" for name in ("_target_", "momentum", "nesterov", "direction"))
             simulation = (f"system.simulation.{name}" for name in simulated)
             return (*keys, *each, *simulation, *rule, "weights", "memory.layout", "precision.half")

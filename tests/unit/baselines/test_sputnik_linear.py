@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
 
-from baselines.sputnik.linear import SparseLinear
 from baselines.sputnik.structure import structure_of
 from suite.core.errors import InvalidRequest
 from tests.support.refusals import refused
@@ -36,44 +34,6 @@ def test_leading_dimensions_are_samples_and_bias_is_dense() -> None:
     assert torch.equal(sparse(flipped), sparse(flipped.contiguous())), "a view that is not contiguous"
 
 
-def test_unneeded_input_gradient_is_not_computed() -> None:
-    _, sparse = layer_of(CASES["square"], torch.float32)
-    x = tensor(16, 16, dtype=torch.float32, seed=2)
-    sparse(x).sum().backward()
-    assert x.grad is None
-    assert sparse.values.grad is not None
-    sparse.values.grad = None
-    sparse.values.requires_grad_(False)
-    sparse(x.requires_grad_()).sum().backward()
-    assert x.grad is not None
-    assert sparse.values.grad is None
-
-
-def test_structure_matches_the_mask_and_its_transpose() -> None:
-    for case in CASES.values():
-        index = index_of(case)
-        structure = structure_of(index, outputs=case.outputs, inputs=case.inputs)
-        marks = torch.arange(1.0, index.numel() + 1)
-        placed = torch.zeros(case.outputs * case.inputs).index_copy(0, index.long(), marks)
-        placed = placed.view(case.outputs, case.inputs)
-        for side, expected, values in (
-            (structure.weight, placed, marks),
-            (structure.transposed, placed.t(), marks[structure.order.long()]),
-        ):
-            dense = torch.zeros(side.rows, side.width)
-            for row in range(side.rows):
-                at = slice(int(side.offsets[row]), int(side.offsets[row + 1]))
-                dense[row, side.columns[at].long()] = values[at]
-            assert torch.equal(dense, expected)
-            assert {t.dtype for t in (side.offsets, side.columns, side.swizzle, structure.order)} == {torch.int32}
-            lengths = side.offsets.diff()[side.swizzle.long()]
-            assert bool((lengths.diff() <= 0).all())
-            assert sorted(side.swizzle.tolist()) == list(range(side.rows))
-            assert side.longest == int(lengths[0])
-    square = structure_of(index_of(CASES["square"]), outputs=16, inputs=16)
-    assert square.bytes == 4 * (3 * 16 * 3 + 2 * (17 + 16))
-
-
 def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
     _, sparse = layer_of(CASES["odd"], torch.float32)
     other = copy.deepcopy(sparse).double()
@@ -81,17 +41,6 @@ def test_a_layer_that_is_cast_or_copied_keeps_its_places() -> None:
     assert other.structure.weight.columns is other.get_buffer("weight_columns")
     x = tensor(5, 13, dtype=torch.float32, seed=2)
     assert error(other(x.double()), sparse(x).detach().double()) <= 2e-6
-
-
-def test_refresh_reads_the_longest_row_of_written_buffers() -> None:
-    _, sparse = layer_of(CASES["square"], torch.float32)
-    uneven = torch.cat([torch.arange(16), 16 + torch.arange(32) * 7]).int()
-    expected = SparseLinear(nn.Linear(16, 16), uneven)
-    with torch.no_grad():
-        for name, buffer in sparse.named_buffers():
-            buffer.copy_(expected.get_buffer(name))
-    sparse.refresh()
-    assert sparse.structure.weight.longest == expected.structure.weight.longest == 16
 
 
 def test_wrong_places_inputs_and_devices_are_refused() -> None:
@@ -102,3 +51,7 @@ def test_wrong_places_inputs_and_devices_are_refused() -> None:
         structure_of(torch.tensor([0]), outputs=65536, inputs=32768)
     with refused(InvalidRequest, subject="31 features in a layer with 16 input features"):
         layer_of(CASES["square"], torch.float32)[1](torch.ones(4, 31))
+
+
+def test_structure_has_three_numbers_per_entry_and_two_per_row_and_column() -> None:
+    assert structure_of(index_of(CASES["square"]), outputs=16, inputs=16).bytes == 4 * (3 * 16 * 3 + 2 * (17 + 16))

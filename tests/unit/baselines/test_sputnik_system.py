@@ -176,12 +176,6 @@ def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path) -> None:
     threads.run(2, rank)
 
 
-def test_recomputed_layers_train_alike() -> None:
-    batches = [arrays(case_of("float32").batch(number, 4, 1)) for number in range(3)]
-    plain, again = one(config_of()), one(config_of(activation_checkpointing=1))
-    assert [plain.train_batch(batch) for batch in batches] == [again.train_batch(batch) for batch in batches]
-
-
 def test_live_bytes_are_counted_and_indices_separately() -> None:
     system = one(config_of())
     batch = arrays(case_of("float32").batch(0, 4, 1))
