@@ -58,22 +58,12 @@ def turns(judged: Judged) -> str:
 def write_claims(folder: Path, judged: Iterable[Judged]) -> Path:
     """Write `folder`/claims.csv with a row per claim. Raises OSError if it cannot be written."""
     text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for verdict in judged:
-        claim, evidence = verdict.claim, verdict.evidence.value if verdict.evidence else ""
-        values = (claim.id, claim.paper, claim.where, claim.system, claim.quantity, published(claim), ours(verdict))
-        row = (
-            *values,
-            claim.unit,
-            evidence,
-            verdict.scope.value,
-            verdict.verdict.value,
-            verdict.why,
-            verdict.note,
-            turns(verdict),
-        )
-        rows.writerow([inert(cell) for cell in row])
+    rows = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    rows.writeheader()
+    for one in judged:
+        named = {"system": one.claim.system, "quantity": one.claim.quantity, "our_value": ours(one)}
+        entry = {**_entry(one), **named, "paper_value": published(one.claim), "turns": turns(one)}
+        rows.writerow({name: inert("" if cell is None else cell) for name, cell in entry.items() if name in COLUMNS})
     return write(folder, "claims.csv", text.getvalue())
 
 

@@ -283,14 +283,15 @@ def _judge_answer(claim: Claim, answer: AnswerRow, index: _StoreIndex, *, hold: 
     if not answer_values.entries:
         return outcome
     lead = answer_values.entries[0]
+    metric, experiment = lead.record.metrics.get(claim.id), lead.record.config.get("experiment")
     outcome = replace(
         outcome,
         evidence=answer.evidence,
         record=lead.file,
         experiment=lead.record.experiment,
         command=text_at(lead.record.provenance, "command"),
-        answer_seconds=_answer_seconds(claim, lead.record),
-        experiment_seconds=_experiment_seconds(lead.record),
+        answer_seconds=_duration(metric.seconds) if metric else None,
+        experiment_seconds=_duration(experiment.get("expected_seconds")) if isinstance(experiment, dict) else None,
     )
     if answer_values.fault:
         return outcome
@@ -299,7 +300,6 @@ def _judge_answer(claim: Claim, answer: AnswerRow, index: _StoreIndex, *, hold: 
         return replace(outcome, why=f"not finite: {broken} of our {len(values)} values")
     names = dict.fromkeys(name for entry in answer_values.entries for name in _fed_by(claim, entry.record))
     fitted = [index.claims[name] for name in names if name in index.claims]
-    metric = lead.record.metrics.get(claim.id)
     basis = Basis(fitted, metric.null if metric else (), answer_values.samples)
     outcome = replace(outcome, ours=answer_values.cases, repeats=_fewest_repeats(claim, answer, answer_values.samples))
     judged = verdict(outcome, answer, basis)
@@ -313,18 +313,6 @@ def _fed_by(claim: Claim, record: Record) -> tuple[str, ...]:
         return metric.fed_by
     names = record.provenance.get("calibrated_on", [])
     return tuple(map(str, names)) if isinstance(names, list | tuple) else (str(names),)
-
-
-def _answer_seconds(claim: Claim, record: Record) -> float | None:
-    """Seconds that the function of our value took when the record was made; None without such a function."""
-    metric = record.metrics.get(claim.id)
-    return _duration(metric.seconds) if metric else None
-
-
-def _experiment_seconds(record: Record) -> float | None:
-    """Seconds that the record's experiment takes on two quiet cores, from its config."""
-    experiment = record.config.get("experiment")
-    return _duration(experiment.get("expected_seconds")) if isinstance(experiment, dict) else None
 
 
 def _duration(seconds: object) -> float | None:

@@ -212,10 +212,19 @@ def _with_printed_tolerance(claim: Claim) -> Claim:
 
 
 def _holds(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    """Whether the claim holds in the required number of cases, and the compared quantities."""
-    if claim.check is Check.ENDS:
-        return _check_ends(claim, cases)
-    return (_check_number if claim.check in (Check.NUMBER, Check.RANGE) else _check_relation)(claim, cases)
+    """Whether the claim holds in the required number of cases, and the compared quantities.
+
+    Each value of a number or a range is a case of its own."""
+    alone = claim.check in (Check.NUMBER, Check.RANGE)
+    tried = [(value,) for case in cases for value in case] if alone else list(cases)
+    faults = {number: fault for number, case in enumerate(tried, 1) if (fault := _first_violation(claim, case))}
+    holding = len(tried) - len(faults)
+    if not _holds_in_enough_cases(claim, holding, len(tried)):
+        number, fault = next(iter(faults.items()))
+        return False, fault if alone or len(tried) == 1 else f"case {number} of {len(tried)}: {fault}"
+    hedge = f" (the paper says {claim.hedge})" if claim.hedge and claim.cases is not Cases.ALL else ""
+    in_all = holding == len(tried) and (len(tried) == 1 or claim.check in (Check.NUMBER, Check.RANGE, Check.ENDS))
+    return True, _statement(claim, tried) + ("" if in_all else f" in {holding} of {len(tried)} cases{hedge}")
 
 
 def _holds_in_enough_cases(claim: Claim, held: int, cases: int) -> bool:
@@ -223,18 +232,19 @@ def _holds_in_enough_cases(claim: Claim, held: int, cases: int) -> bool:
     return {Cases.ALL: held == cases, Cases.MOST: 2 * held > cases, Cases.SOME: held > 0}[claim.cases]
 
 
-def _case_count(claim: Claim, held: int, cases: int) -> str:
-    """'in 8 of 11 cases (the paper says normally)'."""
-    hedge = f" (the paper says {claim.hedge})" if claim.hedge and claim.cases is not Cases.ALL else ""
-    return f"in {held} of {cases} cases{hedge}"
-
-
-def _check_relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    faults = {number: fault for number, case in enumerate(cases, 1) if (fault := _first_violation(claim, case))}
-    holding = len(cases) - len(faults)
-    if not _holds_in_enough_cases(claim, holding, len(cases)):
-        number, fault = next(iter(faults.items()))
-        return False, f"case {number} of {len(cases)}: {fault}" if len(cases) > 1 else fault
+def _statement(claim: Claim, cases: Sequence[Case]) -> str:
+    """The relation that holds, in words: 'our 46 lies in 50 ± 4'."""
+    if claim.check in (Check.NUMBER, Check.RANGE):
+        values = [value for (value,) in cases]
+        many = f"{len(values)} values, {short(min(values))} to {short(max(values))},"
+        ours = many if len(values) > MOST else ", ".join(map(short, values))
+        verbs = ("is", "are") if isinstance(claim.value, float) and not claim.slack else ("lies in", "lie in")
+        return f"our {ours} {verbs[len(values) > 1]} {_allowed(claim)}"
+    if claim.check is Check.ENDS:
+        printed = _printed_ends(claim)
+        ranges = ", ".join(f"{short(case[0])} to {short(case[1])}" for case in cases)
+        verb = "lie in" if any(map(claim.slack_of, printed)) else "are"
+        return f"the ends of our {ranges} {verb} {' and '.join(_format_tolerance(claim, end) for end in printed)}"
     words = {
         Check.RISES: "rises over",
         Check.FALLS: "falls over",
@@ -244,13 +254,22 @@ def _check_relation(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
         Check.EQUAL: f"equal within {claim.tolerance:g}, relative:" if claim.tolerance else "equal:",
         Check.FORMULA: f"our code gives what {claim.expression} gives at",
     }[claim.check]
-    counted = f" {_case_count(claim, holding, len(cases))}" if len(cases) > 1 else ""
-    return True, f"{words} {', '.join(terms(claim))}{counted}"
+    return f"{words} {', '.join(terms(claim))}"
 
 
 def _first_violation(claim: Claim, case: Case) -> str:
-    """The first pair of values that breaks the relation, in words; empty if it holds."""
+    """The first value outside its limits, or pair that breaks the relation, in words; empty if the claim holds."""
     names = terms(claim)
+    if claim.check in (Check.NUMBER, Check.RANGE):
+        exact = isinstance(claim.value, float) and not claim.slack
+        inside, fault = claim.within(case[0]), "is not" if exact else "is outside"
+        return "" if inside else f"our {short(case[0])} {fault} {_allowed(claim)}"
+    if claim.check is Check.ENDS:
+        for name, ours, end in zip(names, case, _printed_ends(claim), strict=True):
+            if not claim.around(end)[0] <= ours <= claim.around(end)[1]:
+                fault = "outside" if claim.slack_of(end) else "not"
+                return f"{name} = {short(ours)} is {fault} {_format_tolerance(claim, end)}"
+        return ""
     if claim.check is Check.FORMULA:
         allowed = FORMULA_TOLERANCE if claim.tolerance is None else claim.tolerance
         for ours, point in zip(case, claim.points, strict=True):
@@ -272,37 +291,6 @@ def _first_violation(claim: Claim, case: Case) -> str:
             first_text, right = (f"{names[i]} = {case[i]:.9g}" for i in pair)
             return f"{first_text} is not {rule} {right}"
     return ""
-
-
-def _check_number(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    values = [value for case in cases for value in case]
-    outside = [value for value in values if not claim.within(value)]
-    holding = len(values) - len(outside)
-    holds = _holds_in_enough_cases(claim, holding, len(values))
-    value_text = _comparison(claim, values if holds else outside[:1], inside=holds)
-    return holds, value_text if holding == len(
-        values
-    ) or not holds else f"{value_text} {_case_count(claim, holding, len(values))}"
-
-
-def _check_ends(claim: Claim, cases: Sequence[Case]) -> tuple[bool, str]:
-    """Whether our minimum and maximum equal the published ends, each within the tolerance."""
-    printed = _printed_ends(claim)
-    faults: list[str] = []
-    for case in cases:
-        wrong = [
-            f"{name} = {short(ours)} is {'outside' if claim.slack_of(end) else 'not'} {_format_tolerance(claim, end)}"
-            for name, ours, end in zip(terms(claim), case, printed, strict=True)
-            if not claim.around(end)[0] <= ours <= claim.around(end)[1]
-        ]
-        faults += wrong[:1]
-    holding = len(cases) - len(faults)
-    if not _holds_in_enough_cases(claim, holding, len(cases)):
-        return False, faults[0]
-    ranges = ", ".join(f"{short(case[0])} to {short(case[1])}" for case in cases)
-    verb = "lie in" if any(map(claim.slack_of, printed)) else "are"
-    ends_text = f"the ends of our {ranges} {verb} {' and '.join(_format_tolerance(claim, end) for end in printed)}"
-    return True, ends_text if holding == len(cases) else f"{ends_text} {_case_count(claim, holding, len(cases))}"
 
 
 def _span(value: float | tuple[float, float]) -> tuple[float, float]:
@@ -353,17 +341,6 @@ def _is_on_published_side(claim: Claim, side: int, value: float) -> bool:
 
 def _allowed(claim: Claim) -> str:
     return _format_tolerance(claim, claim.value) if isinstance(claim.value, float) and claim.slack else published(claim)
-
-
-def _comparison(claim: Claim, values: Sequence[float], *, inside: bool) -> str:
-    """'our 46 lies in 50 ± 4'; the ends of many values."""
-    many = f"{len(values)} values, {short(min(values))} to {short(max(values))},"
-    ours = many if len(values) > MOST else ", ".join(map(short, values))
-    exact = isinstance(claim.value, float) and not claim.slack
-    verb = ("are" if exact else "lie in") if len(values) > 1 else ("is" if exact else "lies in")
-    if not inside:
-        verb = "is not" if exact else "is outside"
-    return f"our {ours} {verb} {_allowed(claim)}"
 
 
 def controlled(judged: Judged, found: Mapping[str, Judged]) -> Judged:
