@@ -57,6 +57,7 @@ LONG = (
 # last, in one worker: these tests compare times
 TIMED = ("tests/unit/runner/test_emulate.py", "tests/agreement/test_clock.py")
 _EXHAUSTIVE = "exhaustive"  # marker of the cells that are not drawn today (tests/support/drawn.py)
+_TURN = 1 / 3  # share of the slow tests in an ordinary run
 _PER_MINUTE = 200  # more tests than two workers finish in a minute; the others are not handed out
 _BEGIN = time.monotonic()
 _BENCHMARK = "Skipping benchmark"  # start of the reason that pytest-benchmark gives
@@ -122,8 +123,13 @@ def _never_skipped(config: pytest.Config) -> Sequence[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --benchmark, deselect the tests, because hundreds of skips would hide the numbers.
 
-    Without it, put the longest tests first and the timed tests last, or all in random order with --minutes.
+    Without it, put the longest tests first and the timed tests last, or all in random order with --minutes. Slow tests
+    take turns: a third of them runs, drawn by the reason that their markers give.
     """
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        if slow is not None and _random(*slow.args).random() > _TURN and not item.get_closest_marker(_EXHAUSTIVE):
+            item.add_marker(_EXHAUSTIVE)
     kept = items[:]
     if getattr(config.option, "run_benchmarks", False):
         kept = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
@@ -145,10 +151,10 @@ def _is_exhaustive(config: pytest.Config) -> bool:
     return _EXHAUSTIVE in str(config.getoption("markexpr", ""))
 
 
-def _random() -> random.Random:
+def _random(*names: object) -> random.Random:
     from tests.support.drawn import generator
 
-    return generator("order")
+    return generator("order", *names)
 
 
 def _position(nodeid: str) -> tuple[int, int]:

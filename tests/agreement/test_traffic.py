@@ -17,6 +17,7 @@ from tests.support.curves import config_of
 from tests.support.ranks import ROOT, run_ranks
 from tests.support.tools import needs
 
+pytestmark = pytest.mark.slow("DeepSpeed on two ranks, in seven cases")
 PROGRAM = Path(__file__).with_name("program_traffic.py")
 SYSTEM = ROOT / "conf" / "system" / "deepspeed_3d.yaml"
 RANKS = 2

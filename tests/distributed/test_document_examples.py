@@ -167,6 +167,7 @@ def test_documented_system_runs_in_simulator(folder: Path) -> None:
     assert seconds[2] < 0.8 * seconds[1]
 
 
+@pytest.mark.slow("a run on two ranks")
 def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
     """Two real ranks; a batch of 10 microbatches in waves of 4 has a short last wave."""
     batch = ["batch.size=20", *SHORT]

@@ -28,6 +28,7 @@ SUMS = [
 ]
 
 
+@pytest.mark.slow("messages over two transports")
 def test_message_study_writes_samples_and_panels(tmp_path: Path) -> None:
     needs("mpiexec")
     small = [f"executor.sizes={SIZES}".replace(" ", ""), "executor.rounds=3", "measure.rounds=2", "measure.batches=1"]
@@ -54,6 +55,7 @@ def test_message_study_writes_samples_and_panels(tmp_path: Path) -> None:
     assert set(beside.systems) == {name for name in TRIPS if name.startswith("suite")}
 
 
+@pytest.mark.slow("messages and reductions over two transports")
 def test_doctor_measures_messages_and_reductions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("mpiexec")
     monkeypatch.setattr(probe, "PATIENCE", 100.0)  # next to other tests,

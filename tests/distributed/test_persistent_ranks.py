@@ -22,6 +22,7 @@ leftover = "of one program"
 """
 
 
+@pytest.mark.slow("three ranks are started three times")
 def test_programs_share_ranks_until_a_fault(tmp_path: Path) -> None:
     """Three programs that no other test uses: their ranks continue."""
     program = tmp_path / "program.py"

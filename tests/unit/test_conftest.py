@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,9 @@ def test_other(): pass
 
 @pytest.mark.parametrize(("a", "b"), cells(range(3), range(4), n=2, always=[(0, 0)]))
 def test_cell(a, b): assert (a, b) != (0, 0), "the cell that is always drawn"
+
+@pytest.mark.parametrize("turn", [pytest.param(n, marks=pytest.mark.slow(f"reason {n}")) for n in range(30)])
+def test_slow(turn): pass
 """
 
 
@@ -120,10 +124,12 @@ def test_benchmark_flag_runs_benchmarks_only_and_saves_their_samples(project: Pa
 def test_ordinary_run_draws_cells_and_ends_with_skips_and_commands(project: Path, tmp_path: Path) -> None:
     code, lines = run_in(project, "--seed=7", f"--seconds={tmp_path / 'seconds'}", "checks")
     assert code == 1
-    assert any("1 failed, 2 passed" in line for line in lines), lines
+    (passed,) = {int(found[1]) for line in lines if (found := re.search(r"1 failed, (\d+) passed", line))}
+    assert 6 <= passed - 2 <= 14, "a third of the slow tests"
     start = lines.index("skipped:")
-    assert lines[start + 1 : start + 4] == [
+    assert lines[start + 1 : start + 5] == [
         "     3  for want of deepspeed (2): make install; chromium (1): apt-get install chromium",
+        f"    {32 - passed}  exhaustive: pytest -m exhaustive runs them",
         "     4  benchmarks: pytest --benchmark runs them",
         "     1  another reason",
     ]

@@ -199,6 +199,7 @@ def test_concurrent_checks_share_one_probe() -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.slow("probes on real ranks")
 def test_doctor_probes_real_ranks_and_prints_a_line_per_component(
     tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,6 +129,7 @@ def test_command_scores_a_file_of_cells(
     assert (content.memory[0].cells, content.memory[-1].oom[1]) == (1, 1)
 
 
+@pytest.mark.slow("public measurements are scored")
 def test_cells_of_one_group_are_compared_with_the_public_cells(few: tuple[PublicCell, ...], tmp_path: Path) -> None:
     path = file_of(tmp_path, *map(row_of, few[1:3]))
     assert main([f"cells={path}", f"reports={tmp_path}"]) == Exit.OK

@@ -123,6 +123,7 @@ def counted(calls: list[int]) -> Iterator[None]:
     calls.append(sum(entry.callcount for entry in profile.getstats()))
 
 
+@pytest.mark.slow("pages of many records")
 def test_work_grows_no_faster_than_the_records(tmp_path):
     """Counted in calls: twice as many records more are at most twice as many calls more, before anything is shown and
     in showing it. Pictures are bounded."""
