@@ -53,19 +53,12 @@ def _block(memory: str, place: Place) -> dict[tuple[Kind, int], int]:
     rank, ranks = place.rank, place.ranks
     if memory == "half":
         delay = 3 if ranks % 2 == 0 else 0
-        forward, turn = (
-            (2 * rank, 3 * ranks - 2 - rank),
-            (3 * ranks - 1 + delay + 2 * rank, 6 * ranks - 2 + delay - rank),
-        )
+        ticks = (2 * rank, 3 * ranks - 2 - rank, 3 * ranks - 1 + delay + 2 * rank, 6 * ranks - 2 + delay - rank)
     else:
         delay = 2 if ranks % 3 == 0 else 0
-        forward, turn = (rank, 2 * ranks - 1 - rank), (2 * ranks + delay + rank, 4 * ranks - 1 + delay - rank)
-    return {
-        (Kind.FORWARD, 0): forward[0],
-        (Kind.FORWARD, 1): forward[1],
-        (Kind.INPUT, 1): turn[0],
-        (Kind.INPUT, 0): turn[1],
-    }
+        ticks = (rank, 2 * ranks - 1 - rank, 2 * ranks + delay + rank, 4 * ranks - 1 + delay - rank)
+    passes = ((Kind.FORWARD, 0), (Kind.FORWARD, 1), (Kind.INPUT, 1), (Kind.INPUT, 0))
+    return dict(zip(passes, ticks, strict=True))
 
 
 @lru_cache(maxsize=32)
