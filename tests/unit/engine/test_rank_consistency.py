@@ -16,7 +16,7 @@ from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError, SuiteError
 from suite.engine.guards import rank_consistency
-from suite.engine.guards.rank_consistency import SAMPLE, RankConsistencyCheck
+from suite.engine.guards.rank_consistency import RankConsistencyCheck
 from tests.support.drawn import cells, generator
 
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
@@ -314,20 +314,6 @@ def test_no_reduction_is_added(compare: bool, monkeypatch: pytest.MonkeyPatch) -
 def hashes(*values: Any) -> list[int]:
     check = RankConsistencyCheck(threads.LoopbackWorld(threads.Hub(1), 0), None, 0, [[0]], off=True)  # type: ignore[arg-type]
     return [check.code_of("training", value) for value in values]
-
-
-def test_elements_of_a_large_batch_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_consistency, "EVERY", 2)
-    sizes: list[int] = []
-    elements = rank_consistency.elements
-    monkeypatch.setattr(
-        rank_consistency, "elements", lambda *args: sizes.append(len(found := elements(*args))) or found
-    )
-    hashes(*[(torch.zeros(100, 100, 3), torch.zeros(5))] * 4)
-    first, second, third = sizes[::2]
-    assert first == 4 * 30000
-    assert 4 * SAMPLE * 0.9 < second <= 4 * SAMPLE
-    assert third == pytest.approx(second, abs=8)
 
 
 def test_every_tensor_type_has_a_hash() -> None:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +18,6 @@ from torch import nn
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.engine.replay.replay import Replay
 from suite.engine.torch_api.split_model import split_model
 from suite.engine.torch_api.structure import flatten
 from tests.support import split_models as models
@@ -173,14 +171,6 @@ def test_split_model_trains_like_whole_model(name: str, grid: Grid) -> None:
     assert all(torch.equal(tensor, shallow.tensors[key]) for key, tensor in got.tensors.items())
 
 
-@pytest.mark.parametrize("name", drawn(CASES, n=1))
-def test_replay_has_bits_of_ranks(name: str) -> None:
-    case, grid = CASES[name], Grid(inter=2, data=2)
-    settings = {"loss": case.loss, "optimizer": SGD(RATE, momentum=0.9), "microbatch": MICROBATCH}
-    replay = Replay(model_of(case), grid=grid, **settings, **dict(case.settings))
-    assert list(replay.train([batch_of(case, number) for number in range(BATCHES)])) == trained(name, grid).losses
-
-
 # -- the user's model ------------------------------------------------------------------------------------------------
 
 
@@ -272,20 +262,6 @@ def test_tensor_without_weights_needs_no_gradient(interval: int | None) -> None:
     model = model_of(case)
     make_engine(case, model, activation_checkpointing=interval).train_batch(batch_of(case, 0))
     assert all((True, True) not in block.seen and (True, False) in block.seen for block in model.blocks)
-
-
-def test_random_numbers_of_root_differ_between_batches() -> None:
-    case = Case(lambda: Root(lambda self, x: in_order(self, x * torch.rand(4))), numbers(4), F.cross_entropy)
-    engine = make_engine(case, model_of(case), optimizer=SGD(1e-300))
-    assert engine.train_batch(batch_of(case, 0)) != engine.train_batch(batch_of(case, 0))
-
-
-def test_checkpoint_resumes_split_model(tmp_path: Path) -> None:
-    case = CASES["nanogpt"]
-    engine, resumed = (make_engine(case, model_of(case)) for _ in range(2))
-    engine.train_batch(batch_of(case, 0))
-    resumed.load(engine.save(tmp_path))
-    assert resumed.train_batch(batch_of(case, 1)) == engine.train_batch(batch_of(case, 1))
 
 
 # -- the layers ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
 from suite.engine.random_state import drawing
 from suite.engine.stage import Stage, segments
-from tests.support.cases import TwoFloats, UseMask, WithMask
+from tests.support.cases import TwoFloats
 from tests.support.drawn import cells
 from tests.support.refusals import refused
 
@@ -43,26 +43,6 @@ class Function(nn.Module):
         return self.function(*values)
 
 
-def test_integers_pass_forward_only() -> None:
-    first, second = make_stage(lambda: WithMask(DOUBLE)), make_stage(lambda: UseMask(DOUBLE))
-    x = noise(4, 7)
-    value = first.forward(0, (x,), sample=0, read=KEEP)
-    assert [tensor.dtype for tensor in value] == [DOUBLE, torch.int64]
-    assert not any(tensor.requires_grad for tensor in value)
-    output = second.forward(0, value, sample=0, read=KEEP)
-    gradients = second.backward(0, (torch.ones_like(output[0]),))
-    assert [g.shape for g in gradients] == [value[0].shape]
-    (into_first,) = first.backward(0, gradients)
-
-    leaf = x.clone().requires_grad_()
-    y, mask = first.layers[0](leaf)
-    weights = [p for stage in (first, second) for p in stage.layers.parameters()]
-    right = torch.autograd.grad(second.layers[0](y, mask).sum(), [leaf, *weights])
-    assert torch.equal(into_first, right[0])
-    for parameter, gradient in zip(weights, right[1:], strict=True):
-        assert torch.equal(parameter.grad, gradient)
-
-
 def test_gradients_of_unused_inputs_and_constant_outputs() -> None:
     ones = torch.ones(2, 3, dtype=DOUBLE)
     stage = make_stage(lambda: Function(lambda used, unused, count: used * 3))
@@ -82,49 +62,12 @@ def test_gradients_of_unused_inputs_and_constant_outputs() -> None:
         stage.backward(0, (noise(2, 3),))
 
 
-@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
-def test_last_stage_scales_loss(read: Read) -> None:
-    stage = make_stage(lambda: nn.Linear(3, 2), loss=F.mse_loss)
-    x, y = noise(4, 3), noise(4, 2, seed=1)
-    (loss,) = stage.forward(5, (x,), targets=(y,), sample=0, scale=0.25, read=read)
-    (gradient,) = stage.backward(5, ())
-    leaf = x.clone().requires_grad_()
-    right = F.mse_loss(stage.layers[0](leaf), y) * 0.25
-    assert torch.equal(loss, right.detach())
-    assert torch.equal(gradient, torch.autograd.grad(right, leaf)[0])
-    (plain,) = stage.evaluate((x,), (y,))
-    assert plain == F.mse_loss(stage.layers[0](x), y)
-
-
 def test_recompute_keeps_only_input() -> None:
     stage = make_stage(lambda: nn.Linear(3, 2))
     stage.forward(0, (noise(4, 3),), sample=0, read=RECOMPUTE)
     assert stage.open[0].outputs == ()
     stage.forward(1, (noise(4, 3),), sample=0, read=KEEP)
     assert stage.open[1].outputs[0] is not None
-
-
-@pytest.mark.parametrize("read", [KEEP, RECOMPUTE], ids=["keep", "recompute"])
-def test_in_place_first_layer_preserves_input(read: Read) -> None:
-    stage = make_stage(lambda: nn.ReLU(inplace=True), lambda: nn.Linear(5, 2))
-    message = noise(3, 5)
-    before = message.clone()
-    stage.forward(0, (message,), sample=0, read=read)
-    stage.backward(0, (noise(3, 2),))
-    stage.evaluate((message,))
-    assert torch.equal(message, before)
-
-
-def test_dropout_is_seeded_by_sample_and_layer() -> None:
-    def masks(first_layer: int, sample: int) -> torch.Tensor:
-        stage = Stage([nn.Dropout(0.5)], first_layer=first_layer, seed=3)
-        return stage.forward(0, (torch.ones(64, dtype=DOUBLE),), sample=sample, read=KEEP)[0]
-
-    assert torch.equal(masks(1, 2), masks(1, 2))
-    assert not torch.equal(masks(1, 2), masks(2, 2))
-    assert not torch.equal(masks(1, 2), masks(1, 3))
-    stage = Stage([nn.Dropout(0.5)])
-    assert torch.equal(stage.evaluate((torch.ones(64),))[0], torch.ones(64))
 
 
 # -- activation checkpoints ------------------------------------------------------------------------------------------

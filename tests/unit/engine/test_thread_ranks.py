@@ -16,12 +16,11 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from suite import SGD, AdamW, Engine, Grid, Predict, Replay
+from suite import AdamW, Engine, Grid
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.engine.replay.thread_ranks import batch_readers
 from suite.schedule import OneFOneB
 from suite.schedule.zbv import ZBV
-from tests.support.drawn import drawn
 from tests.support.refusals import refused
 from tests.support.small_engines import Batch, linears, normal_batches
 from tests.support.waiting import wait_until
@@ -64,38 +63,6 @@ SEVEN = (torch.ones(7, 6).double(), torch.ones(7, 6).double())
 def engine_of(layers: Any = None, **more: Any) -> Engine:
     arguments: dict[str, Any] = {"loss": mse_loss, "optimizer": AdamW(0.01), "microbatch": 2, "clip_norm": 0.5}
     return Engine(model() if layers is None else layers, **(arguments | more))
-
-
-@pytest.mark.parametrize("grid", drawn(GRIDS, n=1, always=[GRIDS[2]]), ids=str)
-def test_losses_and_user_modules_equal_one_rank(grid: Grid) -> None:
-    single, ours = model(), model()
-    with engine_of(single) as engine:
-        expected = list(engine.train(batches()))
-        scores = engine.evaluate(batches(2))
-    with engine_of(ours, grid=grid) as engine:
-        assert engine.ranks is not None
-        assert len(engine.ranks.engines) == grid.size
-        assert list(engine.train(batches())) == pytest.approx(expected, rel=1e-12)
-        assert engine.evaluate(batches(2)) == pytest.approx(scores, rel=1e-12)
-        whole = engine.state_dict()
-    for name, tensor in single.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(whole[name], tensor, rtol=1e-12, atol=1e-12)
-    assert ours[0].weight is ours[4].weight
-
-
-@pytest.mark.parametrize("grid", drawn(GRIDS, n=1), ids=str)
-def test_modes_of_the_users_modules_hold_on_every_rank(grid: Grid) -> None:
-    layers = model().eval()
-    expected = mse_loss(layers(BATCH[0]), BATCH[1]).item()
-    assert engine_of(layers, grid=grid).train_batch(BATCH) == pytest.approx(expected, rel=1e-12)
-    assert engine_of(grid=grid).train_batch(BATCH) != pytest.approx(expected, rel=1e-3)
-
-
-def test_asynchronous_pipeline_trains_on_four_threads() -> None:
-    arguments = {"optimizer": SGD(0.05, momentum=0.9), "weights": Predict(), **STREAMS}
-    replay = Replay(linears(6, 6, 6, 6, 6), loss=mse_loss, microbatch=2, **arguments)
-    assert list(engine_of(linears(6, 6, 6, 6, 6), **arguments).train(batches())) == list(replay.train(batches()))
 
 
 def test_interrupted_stream_trains_no_more() -> None:

@@ -213,13 +213,6 @@ def test_rank_without_weights_takes_part() -> None:
     assert first == middle == last
 
 
-def test_half_precision_steps_full_precision_weights() -> None:
-    model = copy.deepcopy(FIRST_MODEL).float()
-    settings = {"optimizer": EVERY["AdamW"], "lr_scheduler": cosine, "microbatch": 2, "half": torch.bfloat16}
-    losses = Engine(model, loss=mse_loss, **settings).fit(batches(dtype=torch.float32))
-    assert losses == pytest.approx(plain_losses("AdamW"), rel=0.02)
-
-
 def test_factory_receives_names_of_the_whole_model() -> None:
     seen: list[list[str]] = []
 

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
-from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import offloaded
 from tests.support.refusals import refused
@@ -123,19 +122,6 @@ def test_user_modules_train_in_place_on_one_stage() -> None:
         assert [id(weight) for layer in user_modules for weight in layer.parameters()] == objects, (
             "a weight was replaced"
         )
-
-
-def test_each_rank_trains_its_own_stage_in_place() -> None:
-    right, modules = plainly(shared(2)), shared(2)
-
-    def rank(world: Any) -> None:
-        user_modules = copy.deepcopy(modules)
-        with train(make_engine(user_modules, grid=Grid(inter=3), world=world), 0, 1, 2) as engine:
-            here = engine.state.settings.layers
-            got = {name: tensor for name, tensor in tensors_of(user_modules).items() if int(name[0]) in here}
-            assert_close(got, {name: tensor for name, tensor in right.items() if name in got})
-
-    threads.run(3, rank)
 
 
 def test_newer_engine_continues_and_older_engine_is_rejected() -> None:
