@@ -63,15 +63,10 @@ def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = (
     chosen = [claim for name in names for claim in _named(name, claims_by_id)]
     if unanswered := [claim.id for claim in chosen if not any(row.computed for row in claim.answers)]:
         raise InvalidRequest(f"no function answers {', '.join(unanswered)}", rule="a claim with a function")
-    chosen += [claims_by_id[name] for name in _controls([claim.id for claim in chosen], claims_by_id)]
+    controls = dict.fromkeys(claim.control for claim in chosen if claim.control)  # a contradiction needs one that holds
+    chosen += [claims_by_id[name] for name in controls if claims_by_id[name] not in chosen]
     verdicts = judge.judge(claims_by_id.values(), ReportStore(Path("none"), (*records, *_entries(chosen))))
     return {judged.claim.id: judged for judged in verdicts}
-
-
-def _controls(names: Iterable[str], known: Mapping[str, Claim]) -> list[str]:
-    """Control claims of these claims that a function answers; a contradiction requires a control that holds."""
-    controls = dict.fromkeys(known[name].control for name in names if known[name].control)
-    return [name for name in controls if name not in names and any(row.computed for row in known[name].answers)]
 
 
 def compose_sources(answers: Iterable[Answered]) -> None:
@@ -127,15 +122,12 @@ def _named(name: str, known: Mapping[str, Claim]) -> list[Claim]:
 
 
 def _entries(chosen: Sequence[Claim]) -> list[StoredRecord]:
-    """One record per answer, ordered by figure."""
-    groups: dict[tuple[str, str], list[tuple[Claim, AnswerRow]]] = {}
-    for claim in chosen:
-        for row in claim.answers:
-            if row.function:
-                groups.setdefault((claim.paper, row.figure), []).append((claim, row))
+    """One record per answer by a function."""
+    pairs = [(claim, row) for claim in chosen for row in claim.answers if row.function]
     return [
-        _entry(f"{figure} {claim.id} {row.evidence}", metrics_of([(claim, row)], source_of(paper, figure)))
-        for (paper, figure), pairs in groups.items()
+        _entry(
+            f"{row.figure} {claim.id} {row.evidence}", metrics_of([(claim, row)], source_of(claim.paper, row.figure))
+        )
         for claim, row in pairs
     ]
 
