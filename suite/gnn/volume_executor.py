@@ -1,21 +1,18 @@
 """Executor without ranks (executor=volumes): rows, bytes and memory from the plan, and a modelled epoch time.
 
 No process is started, so the number of processes is unlimited. The record holds the rows that the configured exchange
-sends on the configured graph and partition, the memory per process, and the epoch time on a modelled cluster. If
-`make doctor` has measured this machine's links, it also holds a modelled epoch time here.
+sends on the configured graph and partition, the memory per process, and the epoch time on a modelled cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.gnn import partition_data
@@ -25,11 +22,7 @@ from suite.gnn.rank_shard import sorted_transpose
 from suite.gnn.settings import exchange_settings, product_order, shape_of
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import FullGraph
-from suite.simulate.network.exchange import LINKS
-from suite.simulate.network.machine import Machine, measured
-
-FULL_EFFICIENCY = Efficiency("as measured", products=1.0)  # measured rates include all losses
-BACKEND = "suite over gloo"  # carries the exchange between processes on CPUs
+from suite.simulate.network.machine import Machine
 
 
 class VolumeExecutor:
@@ -37,19 +30,11 @@ class VolumeExecutor:
 
     Attributes:
         machine, efficiency: The modelled cluster and the efficiency of its software.
-        local: Path of the file that `make doctor` writes.
         published: Whether local work is modelled on the published code instead of this engine.
     """
 
-    def __init__(
-        self,
-        *,
-        machine: Machine,
-        efficiency: Efficiency,
-        local: str | None = None,
-        published: bool = False,
-    ) -> None:
-        self.machine, self.efficiency, self.local, self.published = machine, efficiency, local, published
+    def __init__(self, *, machine: Machine, efficiency: Efficiency, published: bool = False) -> None:
+        self.machine, self.efficiency, self.published = machine, efficiency, published
 
     def reads(self, config: RunConfig) -> Sequence[str]:
         exchange = (f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form"))
@@ -108,35 +93,12 @@ class VolumeExecutor:
         )
 
     def times(self, training: FullGraph) -> tuple[dict[str, Metric], list[str]]:
-        """Modelled seconds of an epoch, by phase and on this machine, and notes."""
+        """Modelled seconds of an epoch and of its phases, and notes."""
         epoch = training.seconds(self.machine, self.efficiency)
         origin = f"simulated on {self.machine.name} with the efficiency {self.efficiency.name}"
         metrics = {"epoch_time": Metric("s", "lower", (epoch.seconds,), origin)}
         metrics |= {f"epoch_{phase}": Metric("s", "lower", (time,), origin) for phase, time in epoch.phases().items()}
-        local_time, missing = self.local_epoch_time(training)
-        if local_time is not None:
-            metrics["epoch_time_here"] = local_time
-        reasons = [f"efficiency.{name} {reason}" for name, reason in self.efficiency.reasons.items()]
-        return metrics, [*reasons, *([missing] if missing else [])]
-
-    def local_epoch_time(self, training: FullGraph) -> tuple[Metric | None, str]:
-        """Modelled epoch time with one core of this machine per process, or None and why it is missing.
-
-        Links are those measured between two ranks.
-        """
-        try:
-            machine = measured(name="local", file=self.local or "")
-        except InvalidRequest as error:
-            return None, str(error)
-        backends = machine.backends.get("point_to_point", {})
-        if BACKEND in backends:
-            machine = replace(machine, within=backends[BACKEND], between=backends[BACKEND])
-        # all processes run on this machine, even where it has fewer cores
-        processes = training.volumes.placement.processes
-        machine = replace(machine, devices_per_node=max(machine.devices_per_node, processes))
-        seconds = training.seconds(machine, FULL_EFFICIENCY, LINKS).seconds
-        origin = f"one core per process, links as {BACKEND} between two ranks, broadcasts as a chain of them"
-        return Metric("s", "lower", (seconds,), origin), ""
+        return metrics, [f"efficiency.{name} {reason}" for name, reason in self.efficiency.reasons.items()]
 
 
 def volume_metrics(training: FullGraph) -> dict[str, Metric]:

@@ -22,7 +22,7 @@ import numpy as np
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.gnn.plan import Volumes
 from suite.simulate.cost.efficiency import Efficiency
-from suite.simulate.network.exchange import NCCL, Wires
+from suite.simulate.network.exchange import Wires
 from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
 
@@ -119,8 +119,8 @@ class FullGraph:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def seconds(self, machine: Machine, efficiency: Efficiency, library: str = NCCL) -> Epoch:
-        wires = Wires(machine, efficiency, library)
+    def seconds(self, machine: Machine, efficiency: Efficiency) -> Epoch:
+        wires = Wires(machine, efficiency)
         column = self.volumes.placement.column(0)
         layers = list(pairwise(self.shape.widths(self.features, self.classes)))
         times: dict[tuple[int, int], tuple[float, float, float]] = {}

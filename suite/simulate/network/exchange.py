@@ -1,9 +1,9 @@
 """Seconds of a row exchange, for each form of exchange on a modelled machine.
 
 All times follow the alpha-beta model: a message costs the latency of its link, and its bytes over the reached
-bandwidth. Collectives are NCCL's, with the latencies of its tuning table, or rings whose steps cost what messages of a
-link cost. Rows that only some processes need are sent from process to process, through the adapters of sender and
-receiver. Ranks fill nodes in order (suite.simulate.network.machine). Units are seconds and bytes.
+bandwidth. Collectives are NCCL's, with the latencies of its tuning table. Rows that only some processes need are sent
+from process to process, through the adapters of sender and receiver. Ranks fill nodes in order
+(suite.simulate.network.machine). Units are seconds and bytes.
 
     stages       broadcasts of block rows (CAGNET; the c columns of a 1.5D grid at once)
     all_to_all   one exchange in which every process sends the rows that others need (Algorithm 1; Algorithm 2 fused)
@@ -66,9 +66,6 @@ TREES = (  # of all-reduces
 )
 
 
-NCCL, LINKS = "nccl", "links"
-
-
 def messages(volumes: Volumes, row: float) -> Bytes:
     """(P, P) bytes that process [i] receives from process [q] in one product, with rows of `row` bytes."""
     placement = volumes.placement
@@ -94,18 +91,10 @@ class Wires:
     The efficiency holds the shares of an adapter for rings (`network`) and for messages between two processes
     (`pairs`), of the links within a node, and the adapters of a node that one ring uses. A message between two
     processes leaves through the sender's adapter.
-
-    Args:
-        library: "nccl" for NCCL's collectives, or "links" for the latency of a link in every step.
     """
 
-    def __init__(self, machine: Machine, efficiency: Efficiency, library: str = NCCL) -> None:
-        if library not in (NCCL, LINKS):
-            raise UnknownName("library of collectives", library, (NCCL, LINKS))
+    def __init__(self, machine: Machine, efficiency: Efficiency) -> None:
         self.machine, self.efficiency = machine, efficiency
-        plain = (Protocol("a link's", 0.0, machine.within.latency, machine.between.latency),)
-        ways: tuple[tuple[Protocol, ...], ...] = (plain, plain, ()) if library == LINKS else (CHAINS, RINGS, TREES)
-        self.chains, self.rings, self.trees = ways
         self.within = machine.within.bandwidth * efficiency.within
         self.ring = machine.between.bandwidth * efficiency.network
         self.pair = machine.between.bandwidth * efficiency.pairs
@@ -178,7 +167,7 @@ class Wires:
 
     def _broadcast(self, size: float, group: _Group) -> float:
         steps = (0, group.size) if group.nodes > 1 else (group.size, 0)
-        return self._collective(size, size, group, self.chains, steps)
+        return self._collective(size, size, group, CHAINS, steps)
 
     def all_reduce(self, size: float, ranks: Sequence[int]) -> float:
         """Seconds of an all-reduce by a ring, or by a tree over nodes if that is faster."""
@@ -186,8 +175,8 @@ class Wires:
         n, nodes = group.size, group.nodes
         around = (2 * max(0, n - 1 - nodes), 2 * nodes) if nodes > 1 else (2 * (n - 1), 0)
         over = (2 * (-(-n // nodes) - 1), 2 * math.ceil(math.log2(nodes)))
-        ring = self._collective(size, ring_volume(size, n), group, self.rings, around)
-        return min(ring, self._collective(size, 2 * size, group, self.trees, over))
+        ring = self._collective(size, ring_volume(size, n), group, RINGS, around)
+        return min(ring, self._collective(size, 2 * size, group, TREES, over))
 
     def sum_rows(self, volumes: Volumes, row: float) -> float:
         """Seconds in which the replicas of each block row add their products, all block rows at once."""

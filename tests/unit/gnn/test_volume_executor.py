@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,27 +90,6 @@ def test_directed_graph_has_forward_and_backward_volumes(tmp_path: Path) -> None
     assert (training.volumes.needed == count_volumes(matrix.T.tocsr(), parts, 3).needed).all()
     assert training.back is not None
     assert (training.back.needed == count_volumes(matrix, parts, 3).needed).all()
-
-
-def test_local_epoch_time_requires_measured_links(tmp_path: Path) -> None:
-    overrides = ["system=sparsity_aware", "grid.data=4"]
-    assert "epoch_time_here" not in run_volumes(*overrides, reports=tmp_path).metrics
-    link = {"latency": 1e-3, "bandwidth": 1e9}
-    machine: dict[str, Any] = {
-        "devices_per_node": 2,
-        "memory": 1e9,
-        "peak": {"float32": 1e11},
-        "memory_bandwidth": 1e10,
-        "adapters": 1,
-        **dict.fromkeys(("within", "between", "host"), link),
-    }
-    (tmp_path / "machine.json").write_text(json.dumps(machine))
-    slow = metric(run_volumes(*overrides, reports=tmp_path), "epoch_time_here")
-    machine["backends"] = {"point_to_point": {"suite over gloo": {"latency": 1e-6, "bandwidth": 1e10}}}
-    (tmp_path / "machine.json").write_text(json.dumps(machine))
-    fast = metric(run_volumes(*overrides, reports=tmp_path), "epoch_time_here")
-    # latencies of six exchanges of three messages, and of three all-reduces of weights over a ring of four
-    assert slow - fast == pytest.approx((6 * 3 + 3 * 6) * 1e-3, rel=0.1)
 
 
 def test_too_small_device_or_wrong_system_is_refused(tmp_path: Path) -> None:
