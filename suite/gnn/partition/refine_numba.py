@@ -168,12 +168,6 @@ def _price(send: Array, slope: Array, threshold: int, penalty: int) -> int:
 
 
 @njit(cache=True)
-def _copy(source: Array, target: Array) -> None:
-    for i in range(len(source)):
-        target[i] = source[i]
-
-
-@njit(cache=True)
 def _weigh(
     x: int, heavy: bool, part: Array, slope: Array, gain: Array, own: Array, owned: Array, owner: Array, rows: Array,
     ptr: Array, nets: Array, slots: Array, where: Array, pins: Array, used: Array,
@@ -287,8 +281,8 @@ def refine(
         if sweep == 0 or now < refined:
             refined = now
             stale = 0
-            _copy(send, best_send)
-            _copy(part, best)
+            best_send[:] = send
+            best[:] = part
         full = sweep == 0 or moved * 1000 < m
         done = now[3] == 0 or stale == 4 or (full and stale >= 2)
         if sweep == rounds or work > budget or (done and now[0] == 0):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from suite.models import convnet, gnmt, recurrent
+from suite.models import convnet, gnmt, gpt, recurrent
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, InceptionV3, WideResNet
+from suite.workload import Transformer
 from suite.workload.recurrent import GNMT, ResidualLSTM
 from tests.support.networks import check_counted, check_flops, run
 
@@ -58,7 +59,7 @@ def test_narrow_networks_are_counted_and_learn_with_every_weight(network: Any, s
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_every_precision_starts_from_the_same_numbers(dtype: torch.dtype) -> None:
-    for network, shape in NARROW:
+    for network, shape in (*NARROW, (gpt, Transformer(2, 12, 3, 5, 7))):
         name = str(dtype).removeprefix("torch.")
         for make, other in zip(network.layers(shape), network.layers(shape, dtype=name), strict=True):
             torch.manual_seed(0)

@@ -108,29 +108,6 @@ def test_dropout_acts_in_training_only() -> None:
     assert not torch.equal(logits(dropping, 0), logits(dropping, 1))
 
 
-def test_dropout_acts_on_attention_too() -> None:
-    shape = Transformer(1, 8, 1, 4, 5)
-    block = built_layers(shape, dropout=0.5)[1].train()
-    nn.init.zeros_(block.narrow.weight)
-    nn.init.eye_(block.project.weight)
-    x = torch.randn(64, 4, 8, generator=torch.Generator().manual_seed(0))
-    block._drop = lambda x: x
-    with drawing(0, 0, 0):
-        first = block(x)
-    with drawing(0, 0, 1):
-        assert not torch.equal(first, block(x))
-
-
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
-def test_every_precision_starts_from_the_same_numbers(dtype: str) -> None:
-    shape = SHAPES[1]
-    single, other = built_layers(shape), built_layers(shape, dtype=dtype)
-    for a, b in zip(single, other, strict=True):
-        assert {p.dtype for p in b.parameters()} == {getattr(torch, dtype)}
-        for p, q in zip(a.parameters(), b.parameters(), strict=True):
-            assert torch.equal(p.to(getattr(torch, dtype)), q)
-
-
 def test_initial_weights_are_gpt_2s() -> None:
     shape = Transformer(8, 64, 4, 64, 256)
     layers = built_layers(shape)
