@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from threading import RLock
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from torch import nn
 
 Make = Callable[[], nn.Module]
 Function = TypeVar("Function", bound=Callable[..., object])
+_LOCK = RLock()
+_COMPILER = SimpleNamespace(disable=lambda kernel, *_, **__: kernel, set_stance=lambda *_, **__: nullcontext())
 
 
 def draws_nothing(function: Function) -> Function:
@@ -41,17 +44,18 @@ def factories(makers: Iterable[Make], dtype: str) -> list[Make]:
 def on_meta() -> Iterator[None]:
     """Make tensors on the meta device.
 
-    Its kernels import torch's compiler, only to exclude themselves from it: 1.7 s in every rank. So it is not there.
+    Its kernels import torch's compiler, only to exclude themselves from it: 1.7 s in every rank. A stand-in of two
+    functions takes its place meanwhile; ranks that are threads wait for each other.
     """
-    absent = "torch._dynamo" not in sys.modules
-    if absent:
-        sys.modules["torch._dynamo"] = torch._dynamo = SimpleNamespace(disable=lambda kernel, *_, **__: kernel)  # type: ignore[assignment]
-    try:
-        with torch.device("meta"):
-            yield
-    finally:
+    with _LOCK, torch.device("meta"):
+        absent = "torch._dynamo" not in sys.modules
         if absent:
-            del sys.modules["torch._dynamo"], torch._dynamo
+            sys.modules["torch._dynamo"] = torch._dynamo = _COMPILER  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            if absent:
+                del sys.modules["torch._dynamo"], torch._dynamo
 
 
 def _converted(make: Make, dtype: str) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -96,6 +97,12 @@ def test_every_layer_of_a_network_of_images_is_a_block() -> None:
 def test_a_batch_norm_needs_two_numbers() -> None:
     assert [WideResNet(image=side).least_microbatch for side in (32, 33)] == [2, 1]
     assert [GoogLeNet("small", image=side).least_microbatch for side in (4, 8)] == [2, 1]
+
+
+def test_ranks_that_are_threads_count_at_once() -> None:
+    shapes = [GoogLeNet("small", narrow=32, image=side) for side in (8, 9, 10, 11)]
+    with ThreadPoolExecutor(4) as threads:
+        assert [len(each) for each in threads.map(lambda shape: shape.shapes(), shapes)] == [11] * 4
 
 
 def test_lists_make_the_same_key_as_tuples() -> None:
