@@ -146,4 +146,4 @@ def doctor(reports: Path) -> list[str]:
     """Report of make doctor, without its measurements."""
     from suite.doctor.checks import checks
 
-    return [check.finding().line() for check in checks(reports)]
+    return [check.report()[1] for check in checks(reports)]

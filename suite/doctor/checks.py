@@ -1,196 +1,92 @@
-"""Checks of the components: one function each, with the remedy for a failure.
+"""Checks of the components: one function each, which describes the working component or raises CheckFailed.
 
-A function returns a description of the working component or raises CheckFailed. A check that exceeds its time limit has
-the state UNKNOWN.
+A check is here if its failure changes what a user does.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from suite.core.resources import ROOT
-from suite.doctor.finding import ABSENT, BROKEN, INSTALL, UNKNOWN, CheckFailed, ComponentCheck
-from suite.doctor.probe import attempt, load, mpi_ranks, torch_ranks
+from suite.comm.rendezvous import mpiexec_flags
+from suite.core.cores import cores
+from suite.core.units import si
+from suite.doctor.check import BROKEN, INSTALL, CheckFailed, ComponentCheck, output, two_ranks
+from suite.runner import provenance
 
-REPORTS = Path("reports")  # the default of RunConfig.reports
-DISTRIBUTION = "parallel-training-suite"
 ROOM = 1e9  # bytes: a laptop's records, traces and page, several times over
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-AGAIN = "make doctor again, when the machine is idle"
+
+_TORCH = """
+import json, torch
+from suite import accelerator
+print(json.dumps([torch.__version__, torch.version.cuda, accelerator.names()]))
+"""
+_GLOO = """
+import datetime, os, sys, torch, torch.distributed as dist
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 2), rank=int(sys.argv[2]), world_size=2,
+                        timeout=datetime.timedelta(seconds=10))
+x = torch.ones(3)
+dist.all_reduce(x)
+assert x.tolist() == [2.0] * 3, f"1 + 1 is {x.tolist()}"
+"""
+_MPI = """
+from mpi4py import MPI
+if MPI.COMM_WORLD.allreduce(1) == 2 and MPI.COMM_WORLD.rank == 0:
+    print(MPI.Get_library_version().strip("\\0 ").split("\\n")[0].split(",")[0])
+"""
 
 
-def python() -> str:
-    if sys.version_info < (3, 11):  # noqa: UP036 - the doctor is asked before anything is installed
-        raise CheckFailed(f"this is Python {platform.python_version()}", "make install PYTHON=python3.11", BROKEN)
-    return f"{platform.python_version()} on {platform.system()} {platform.release()}"
-
-
-def cores() -> str:
-    from suite.core.units import si
-    from suite.runner.provenance import machine
-
-    hardware = machine()
-    return f"{hardware['cores']} cores of {hardware['processor']}, {si(hardware['memory_bytes'], 'B')}{load()}"
-
-
-def packages() -> str:
-    """Every package that the suite requires without an extra."""
-    import re
-    import tomllib
-    from importlib.metadata import requires
-
-    project = ROOT / "pyproject.toml"  # of a checkout, which need not be installed; a wheel has metadata
-    if project.is_file():
-        required = tomllib.loads(project.read_text())["project"]["dependencies"]
-    else:
-        required = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
-    names = [re.split(r"[<>=!~\[; ]", line)[0] for line in required]
-    missing = [name for name in names if not installed(name)]
-    if missing:
-        raise CheckFailed(f"{', '.join(missing)} of {len(names)} packages are not installed", INSTALL)
-    return f"{len(names)} of {len(names)} installed"
-
-
-def installed(name: str) -> str:
-    """Version of a package; empty if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
+def machine() -> str:
+    here, python = provenance.machine(), f"Python {platform.python_version()}"
+    memory, load = si(here["memory_bytes"], "B"), os.getloadavg()[0]
+    return f"{here['cores']} cores of {here['processor']}, {memory}, load {load:.1f}, {python}"
 
 
 def torch() -> str:
-    output = torch_ranks()
-    if "torch" not in output.facts:
-        state = UNKNOWN if output.late else BROKEN if installed("torch") else ABSENT
-        raise CheckFailed(output.reason or "it printed nothing", AGAIN if output.late else INSTALL, state)
-    kind = f"CUDA {output.facts['built']}" if output.facts["built"] else "CPU"
-    return f"{output.facts['torch']}, a {kind} build, {output.facts['threads']} threads"
-
-
-def torch_report() -> dict[str, Any]:
-    """Versions and devices that torch reports. Raises CheckFailed without a report."""
-    output = torch_ranks()
-    if "torch" not in output.facts:
-        raise CheckFailed("torch reports nothing", "see torch", UNKNOWN)
-    return output.facts
+    text = output([sys.executable, "-c", _TORCH], INSTALL)
+    number, cuda, devices = json.loads(text.splitlines()[-1])
+    if devices:
+        return f"{number}, CUDA {cuda}, {len(devices)} x {devices[0]}"
+    return f"{number}, runs use the CPU: " + ("torch sees no device" if cuda else "with a GPU, install a CUDA build")
 
 
 def gloo() -> str:
-    torch_facts, output = torch_report(), torch_ranks()
-    if not torch_facts["gloo"]:
-        raise CheckFailed("torch was built without it", INSTALL)
-    if "sum" not in torch_facts and output.late and "gloo_error" not in torch_facts:
-        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
-    if torch_facts.get("sum") != 2.0:
-        reason = torch_facts.get("gloo_error") or output.reason or f"1 + 1 is {torch_facts.get('sum')}"
-        raise CheckFailed(
-            f"two ranks do not add: {reason}", "GLOO_SOCKET_IFNAME=lo, or another interface of this machine", BROKEN
-        )
+    remedy = "GLOO_SOCKET_IFNAME=lo, or another interface of this machine"
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = " & ".join(f'"$0" -c "$1" "$2" {rank}' for rank in (1, 0))
+        output(["sh", "-c", ranks, sys.executable, _GLOO, str(Path(folder) / "store")], remedy)
     return "two ranks add"
 
 
-def cuda() -> str:
-    torch_facts = torch_report()
-    if not torch_facts["cuda"]:
-        reason = "torch sees no device" if torch_facts["built"] else "this torch is a CPU build"
-        raise CheckFailed(reason, "nothing on a laptop, runs use the CPU; with a GPU, install torch's CUDA build")
-    return f"{len(torch_facts['cuda'])} x {torch_facts['cuda'][0]}"
-
-
-def nccl() -> str:
-    torch_facts = torch_report()
-    if not torch_facts["nccl"] or not torch_facts["cuda"]:
-        reason = "there is no CUDA device for it" if torch_facts["nccl"] else "torch was built without it"
-        raise CheckFailed(reason, "nothing on a CPU: comm.transport is mpi or gloo there")
-    return "built in: comm.transport=nccl"
-
-
-def mpi4py() -> str:
-    if not installed("mpi4py"):
-        raise CheckFailed("it is not installed", INSTALL)
-    output = attempt([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"])
-    if output.late:
-        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
-    if output.reason:
-        raise CheckFailed(
-            f"it finds no MPI library: {output.reason}", f"{INSTALL} (a wheel with Open MPI), or load an MPI", BROKEN
-        )
-    return f"{installed('mpi4py')} on {' '.join(output.text.replace(chr(0), '').split(',')[0].split()[:5])}"
-
-
-def mpiexec() -> str:
-    output = mpi_ranks()
-    facts = output.facts
-    if facts.get("size") == 1:
+def mpi() -> str:
+    if not (library := two_ranks(_MPI).strip()):
         remedy = "keep one MPI: mpi4py's library and mpiexec must be of the same"
-        raise CheckFailed(
-            f"each of two ranks is alone: mpi4py loads {facts['library']}, mpiexec is another's", remedy, BROKEN
-        )
-    if output.late:
-        raise CheckFailed(output.reason, AGAIN, UNKNOWN)
-    if "moved" not in facts:
-        raise CheckFailed(f"two ranks do not talk: {output.reason or 'they printed nothing'}", INSTALL, BROKEN)
-    return f"{facts['library']}, two ranks start and talk"
+        raise CheckFailed("each of two ranks is alone: mpi4py and mpiexec are of different MPIs", remedy, BROKEN)
+    return f"{library.splitlines()[-1]}, two ranks start and talk"
 
 
-def root() -> str:
-    from suite.comm.rendezvous import mpiexec_flags
-    from suite.core.cores import cores
-
-    who = "not root" if os.geteuid() else "root"
-    most = cores()
+def many_ranks() -> str:
+    who, most = "not root" if os.geteuid() else "root", cores()
     typed = f"{mpiexec_flags.command_line(most)}; more ranks: {mpiexec_flags.command_line(most + 1)}"
     return f"{who}, {most} cores; the suite's own runs start anyhow, and those on more ranks are marked; typed: {typed}"
 
 
-def kernel_copies() -> str:
-    output = mpi_ranks()
-    if "moved" not in output.facts:
-        raise CheckFailed("two ranks do not talk", "see mpiexec", UNKNOWN)
-    if not output.facts["moved"]:
-        remedy = "nothing, the suite calls MPI while it waits; where ptrace is allowed large messages are quicker"
-        raise CheckFailed("a message of 4 MiB moves only while both sides call MPI", remedy)
-    return "a message of 4 MiB moves while its sender calls nothing"
-
-
 def deepspeed() -> str:
-    if not installed("deepspeed"):
-        raise CheckFailed("it is not installed", f"DS_BUILD_OPS=0 {INSTALL}")
-    torch_facts, output = torch_report(), torch_ranks()
-    if "deepspeed_error" in torch_facts:
-        raise CheckFailed(f"it does not import: {torch_facts['deepspeed_error']}", f"DS_BUILD_OPS=0 {INSTALL}", BROKEN)
-    if "deepspeed" not in torch_facts:
-        reason = output.reason or "it printed nothing"
-        raise CheckFailed(
-            reason, AGAIN if output.late else f"DS_BUILD_OPS=0 {INSTALL}", UNKNOWN if output.late else BROKEN
-        )
-    return f"{torch_facts['deepspeed']} imports"
-
-
-def compiler() -> str:
-    names = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
-    path = next((path for name in names if name and (path := shutil.which(name))), None)
-    missing = [] if path else ["no C++ compiler"]
-    missing += [] if shutil.which("ninja") or find_spec("ninja") else ["no ninja"]
-    if missing:
-        raise CheckFailed(
-            f"there is {' and '.join(missing)}", "nothing: only DeepSpeed's optional kernels want g++ and ninja"
-        )
-    output = attempt([str(path), "--version"], 5)
-    if output.reason:
-        raise CheckFailed(output.reason, "another compiler in CXX", BROKEN)
-    return f"{output.text.splitlines()[0]}, and ninja"
+    remedy = f"DS_BUILD_OPS=0 {INSTALL}"
+    if find_spec("deepspeed") is None:
+        raise CheckFailed("it is not installed", remedy)
+    output([sys.executable, "-c", "import deepspeed"], remedy, environment={"DS_ACCELERATOR": "cpu"})
+    return f"{version('deepspeed')} imports"
 
 
 def find_chromium() -> str | None:
@@ -202,86 +98,39 @@ def chromium() -> str:
     path = find_chromium()
     if path is None:
         raise CheckFailed("there is none on the PATH", "apt-get install chromium; only tests of the page need it")
-    output = attempt([path, "--version"], 10)
-    if output.reason:
-        remedy = AGAIN if output.late else "apt-get install --reinstall chromium"
-        raise CheckFailed(output.reason, remedy, UNKNOWN if output.late else BROKEN)
-    return output.text.strip()
-
-
-def pytest_benchmark() -> str:
-    if not (version := installed("pytest-benchmark")):
-        raise CheckFailed("it is not installed", INSTALL)
-    return f"{version}, with pytest {installed('pytest')}: make benchmark"
+    return output([path, "--version"], "apt-get install --reinstall chromium")
 
 
 def slurm() -> str:
-    missing = [name for name in ("sinfo", "sbatch") if shutil.which(name) is None]
-    if missing:
-        raise CheckFailed(
-            f"there is no {' and no '.join(missing)}", "nothing on a laptop; on a cluster, log in where it is"
-        )
-    output = attempt(["sinfo", "--noheader", "--format=%P %D"], 5)
-    if output.reason:
-        raise CheckFailed(output.reason, "scontrol ping, and ask whoever runs the controller", BROKEN)
-    return f"partitions and nodes: {', '.join(output.text.strip().splitlines()) or 'none'}"
+    if shutil.which("sinfo") is None:
+        raise CheckFailed("there is no sinfo", "nothing on a laptop; on a cluster, log in where it is")
+    text = output(["sinfo", "--noheader", "--format=%P %D"], "scontrol ping, and ask whoever runs the controller", 5)
+    return f"partitions and nodes: {', '.join(text.strip().splitlines()) or 'none'}"
 
 
-def triton() -> str:
-    if not (version := installed("triton")):
-        raise CheckFailed("it is not installed", "nothing: no system here has kernels of its own")
-    return version
-
-
-def disk(folder: Path = REPORTS) -> str:
-    from suite.core.units import si
-
-    places = {place: shutil.disk_usage(place).free for place in (existing(folder), Path(tempfile.gettempdir()))}
-    for place, free in places.items():
-        if free < ROOM:
-            raise CheckFailed(f"{place} has {si(free, 'B')} free", f"make room: {si(ROOM, 'B')} are enough", BROKEN)
-    return ", ".join(f"{si(free, 'B')} free in {place}" for place, free in places.items())
-
-
-def existing(path: Path) -> Path:
-    """The path, or its nearest existing parent folder."""
-    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
-
-
-def reports(folder: Path = REPORTS) -> str:
-    place = existing(folder)
+def reports(folder: Path) -> str:
+    place = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.is_dir())
     try:
-        with tempfile.TemporaryFile(dir=place):
-            return f"{folder.absolute()} can be written"
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise CheckFailed(
-            f"{place} cannot be written: {error.strerror}", "another folder: reports=FOLDER", BROKEN
-        ) from error
-
-
-CHECKS = (
-    ComponentCheck("Python", python, needed=True),
-    ComponentCheck("machine", cores, needed=True),
-    ComponentCheck("packages", packages, needed=True),
-    ComponentCheck("torch", torch, needed=True),
-    ComponentCheck("gloo", gloo, needed=True),
-    ComponentCheck("mpi4py", mpi4py, needed=True),
-    ComponentCheck("mpiexec", mpiexec, needed=True),
-    ComponentCheck("root, many ranks", root),
-    ComponentCheck("kernel copies", kernel_copies),
-    ComponentCheck("CUDA", cuda),
-    ComponentCheck("NCCL", nccl),
-    ComponentCheck("DeepSpeed", deepspeed),
-    ComponentCheck("compiler", compiler),
-    ComponentCheck("Triton", triton),
-    ComponentCheck("Chromium", chromium),
-    ComponentCheck("pytest-benchmark", pytest_benchmark),
-    ComponentCheck("Slurm", slurm),
-    ComponentCheck("disk", disk, needed=True),
-    ComponentCheck("reports", reports, needed=True),
-)
+        raise CheckFailed(f"{place} cannot be written: {error.strerror}", "reports=FOLDER", BROKEN) from error
+    free = {each: shutil.disk_usage(each).free for each in (place, Path(tempfile.gettempdir()))}
+    full = min(free, key=lambda each: free[each])
+    if free[full] < ROOM:
+        raise CheckFailed(f"{full} has {si(free[full], 'B')} free", f"make room: {si(ROOM, 'B')} are enough", BROKEN)
+    return f"{folder.absolute()} can be written, {si(free[place], 'B')} free"
 
 
 def checks(folder: Path) -> list[ComponentCheck]:
     """All checks, for this reports folder."""
-    return [replace(c, run=partial(c.run, folder)) if c.run in (disk, reports) else c for c in CHECKS]
+    return [
+        ComponentCheck("machine", machine, needed=True),
+        ComponentCheck("torch", torch, needed=True),
+        ComponentCheck("gloo", gloo, needed=True),
+        ComponentCheck("MPI", mpi, needed=True),
+        ComponentCheck("root, many ranks", many_ranks),
+        ComponentCheck("DeepSpeed", deepspeed),
+        ComponentCheck("Chromium", chromium),
+        ComponentCheck("Slurm", slurm),
+        ComponentCheck("reports", partial(reports, folder), needed=True),
+    ]

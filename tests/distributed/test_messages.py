@@ -9,7 +9,7 @@ import pytest
 
 from suite.cli.run import exit_code, run, summary
 from suite.core.record import Outcome, Source
-from suite.doctor import probe
+from suite.doctor import check
 from suite.doctor.measure import FILE, describe, measure
 from suite.report.load import read_store
 from suite.report.panels import figure_panels
@@ -58,7 +58,7 @@ def test_message_study_writes_samples_and_panels(tmp_path: Path) -> None:
 @pytest.mark.slow("messages and reductions over two transports")
 def test_doctor_measures_messages_and_reductions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("mpiexec")
-    monkeypatch.setattr(probe, "PATIENCE", 100.0)  # next to other tests,
+    monkeypatch.setattr(check, "PATIENCE", 100.0)  # next to other tests,
     monkeypatch.setattr("suite.doctor.measure.TRIES", 1)  # which disturb each measurement as much
     output = measure(tmp_path)
     here = measured(name="local", file=str(tmp_path / FILE))
