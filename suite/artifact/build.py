@@ -1,31 +1,86 @@
-"""Build the archive from redacted records and a page made from those records."""
+"""Build the archive: redacted records, a page made from them, a table of claims, and a README with the order of work.
+
+Equal content gives equal bytes. `sha256sum -c MANIFEST.sha256` checks the files of an unpacked archive.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
+import math
 import platform
+import re
+import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from suite.artifact import archive, readme, redact
-from suite.artifact.claims import as_csv, as_markdown, rows
-from suite.claims import judge, load
+import yaml
+
+from suite.artifact import redact
+from suite.config.families import content, groups
 from suite.core.record import LINES
-from suite.core.resources import ROOT
+from suite.core.resources import ROOT, conf_folder
 from suite.core.trace import Trace
+from suite.core.units import seconds
 from suite.papers.public.league_file import ANSWERS, LEAGUE
 from suite.regression.committed import changed_settings
 from suite.report import write_report
 from suite.report.files import write
 from suite.report.load import ReportStore, StoredRecord, read_store
+from suite.report.tables.claim_tables import anchor
 from suite.runner import provenance
 
+MANIFEST = "MANIFEST.sha256"
+PAGE = "reports/index.html"
 PAGE_FILES = ("index.html", "records.csv", "claims.csv", "claims.json")
+TASKS = (  # command, requirements, scale
+    ("make reproduce", "two cores, 4 GB", "laptop"),
+    ("make reproduce SCALE=evening", "two cores, 8 GB", "evening"),
+    ("make reproduce SCALE=cluster LAUNCH=slurm", "a Slurm cluster with GPUs, and a site file for it", "cluster"),
+)
+_CLAIMS = """# Claims
+
+{count} claims; {without} have no record here. `reports/claims.json` has all that is known of each.
+
+The time of a run is the time of its whole experiment on two quiet cores. The time of an answer is the time of its
+function on this machine, rounded up and without the start of the program. Work that several answers share counts for
+the first one, so the time of the experiment is listed too.
+
+| claim | where | says | command | expected | row of the page | verdict |
+|---|---|---|---|---|---|---|
+"""
+_README = """# Artifact {version}
+
+Source: {source}
+
+`sha256sum -c MANIFEST.sha256` verifies the archive.
+
+## Content
+
+- {records} in reports/records and reports/measured, with their traces
+- the page, reports/index.html, with records.csv, claims.csv and claims.json next to it, made from these records
+- CLAIMS.md: the command of each claim and its row on the page; {left_out} files of the folder could not be read
+- environment/: the installed packages, this machine, and the findings of make doctor
+- LICENSE, CITATION.cff, and the source from git archive
+- paths, user and host names of the machine are replaced in all texts by PATH/, LIBRARIES/, NAME
+
+## Order of work
+
+| command | requirements | expected time |
+|---|---|---|
+| `make doctor` | Python 3.11, a C compiler for MPI's wheel | 5 minutes, most of it downloads |
+{tasks}
+
+The same command resumes an interrupted run. `make report` writes the page again.
+"""
 
 
 def version() -> str:
@@ -42,30 +97,84 @@ def make(reports: Path, doctor: Sequence[str] = ()) -> Path:
         reports: Folder of the records.
         doctor: Lines of `make doctor`.
     """
-    version_name, names, stored = version(), redact.names_here(), read_store(reports)
+    name, names, stored = f"ae-bundle-{version()}", redact.names_here(), read_store(reports)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "reports"
-        files = _report_files(stored, folder, names)
-        store = read_store(folder, changed_settings)
-    judged = judge.judge(load.claims(), store)
-    claim_rows = rows(judged, store)
+        files = _report_files(stored, Path(scratch) / "reports", names)
     source, source_state = _source()
-    totals = [f"{len(claim_rows)} claims; {sum(row.ours == 'no record' for row in claim_rows)} have no record here."]
+    records = f"{len(stored.entries)} records" if stored.entries else "no record: nothing has run here"
     files |= {
-        "CLAIMS.md": as_markdown(claim_rows, totals).encode(),
-        "CLAIMS.csv": as_csv(claim_rows).encode(),
-        "README.md": readme.readme(
-            version=version_name, source=source, store=store, rows=claim_rows, left_out=len(stored.aside)
+        "CLAIMS.md": _claims(json.loads(files["reports/claims.json"])).encode(),
+        "README.md": _README.format(
+            version=version(), source=source, records=records, left_out=len(stored.aside), tasks=_tasks()
         ).encode(),
         "environment/packages.txt": _packages().encode(),
         "environment/machine.json": _text(redact.value(provenance.machine(), names)).encode(),
         "environment/doctor.txt": _doctor(doctor, names).encode(),
         **source_state,
+        **{each: (ROOT / each).read_bytes() for each in ("LICENSE", "CITATION.cff") if (ROOT / each).exists()},
     }
-    for name in ("LICENSE", "CITATION.cff"):
-        if (ROOT / name).exists():
-            files[name] = (ROOT / name).read_bytes()
-    return write(reports, f"ae-bundle-{version_name}.zip", archive.pack(files, f"ae-bundle-{version_name}"))
+    return write(reports, f"{name}.zip", pack(files, name))
+
+
+def pack(files: Mapping[str, bytes], top: str) -> bytes:
+    """A zip of `files` below the folder `top`, sorted, with constant times and a manifest of SHA-256 sums."""
+    lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in sorted(files.items())]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, data in sorted({**files, MANIFEST: ("\n".join(lines) + "\n").encode()}.items()):
+            entry = zipfile.ZipInfo(f"{top}/{name}", (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+@cache
+def _expected_seconds() -> Mapping[str, float]:
+    """Seconds of each experiment on two quiet cores, from its YAML."""
+    named = {name: content("experiment", name).keys["experiment"] for name in groups()["experiment"]}
+    return {name: float(keys["expected_seconds"]) for name, keys in named.items() if "expected_seconds" in keys}
+
+
+def scale_seconds(name: str) -> tuple[float, int]:
+    """Expected seconds of all experiments of a scale, and their number."""
+    listed = yaml.safe_load((conf_folder() / "scale" / f"{name}.yaml").read_text(encoding="utf-8"))["reproduce"]
+    return sum(_expected_seconds().get(entry.split()[0], 0.0) for entry in listed), len(listed)
+
+
+def _tasks() -> str:
+    """The rows of `make reproduce` at each scale."""
+    rows = []
+    for command, requirements, scale in TASKS:
+        total, count = scale_seconds(scale)
+        rows.append(f"| `{command}` | {requirements} | {seconds(total)} for {count} experiments |")
+    return "\n".join(rows)
+
+
+def _claims(rows: Sequence[Any]) -> str:
+    """CLAIMS.md, from the entries of claims.json."""
+    lines = []
+    for row in rows:
+        command, says = row["command"] or "none: no run here answers it", f"{row['asserts']}: {row['printed']}"
+        link = f"[row]({PAGE}#{anchor(row['id'])})"
+        cells = (row["id"], row["where"], says, f"`{command}`", expected(row), link, row["verdict"])
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    without = sum(row["record"] is None for row in rows)
+    return _CLAIMS.format(count=len(rows), without=without) + "\n".join([*lines, ""])
+
+
+def expected(row: Any) -> str:
+    """The time of the function that answers, as in '3 s; its experiment 2 min 00 s', or of the experiment alone."""
+    named = re.search(r"experiment=(\w+)", row["command"] or "")
+    experiment = row["experiment_seconds"] or _expected_seconds().get(named[1] if named else "")
+    answer = row["answer_seconds"]
+    times = [seconds(math.ceil(answer))] if answer is not None else []
+    times += [f"{'its experiment ' if times else ''}{seconds(experiment)}"] if experiment else []
+    return "; ".join(times) or "unknown"
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> dict[str, bytes]:

@@ -7,10 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from suite.artifact.claims import rows
-from suite.claims import claim_text, judge, load
+from suite.artifact.build import expected
+from suite.claims import claim_text, judge
 from suite.claims.claim import AnswerRow, Claim, Evidence, Judged
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report.load import ReportStore, StoredRecord
@@ -60,25 +58,8 @@ def test_claim_has_its_command_and_times(tmp_path: Path) -> None:
     assert without_record == ["suite claims answer c.x", "suite run experiment=demo", ""]
 
 
-def test_archive_and_json_give_the_same_commands(tmp_path: Path) -> None:
-    """Of every published claim, with no record."""
-    store = ReportStore(tmp_path, ())
-    judgements = judge.judge(load.claims(), store)
-    written = json.loads(claim_text.write_json(tmp_path, judgements).read_text(encoding="utf-8"))
-    expected = [entry["command"] or "none: no run here answers it" for entry in written]
-    assert [row.command for row in rows(judgements, store)] == expected
-    assert len({command.split()[1] for command in expected if command.startswith("suite")}) > 2
-
-
-def test_archive_says_how_long_an_answer_and_its_experiment_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suite.artifact.claims.expected_seconds", lambda: {"demo": 90.0})
-    record = Record("k", "demo", "axonn", "axonn 2x1", Outcome.OK, Source.ANALYTIC)
-    store = ReportStore(Path("nowhere"), (StoredRecord(record, "records/k.json"),))
-    timed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(2.25)})
-    untimed = judged(claim("c.x", BY_FUNCTION), **{"c.x": value(None)})
-    never = judged(claim("c.x"))
-    assert [row.expected for row in rows([timed, untimed, never], store)] == [
-        "3 s; its experiment 1 min 30 s",
-        "1 min 30 s",
-        "unknown",
-    ]
+def test_archive_says_how_long_an_answer_and_its_experiment_take(tmp_path: Path) -> None:
+    timed, untimed = value(2.25), value(None)
+    rows = [entry_of(judged(claim("c.x", BY_FUNCTION), **{"c.x": each}), tmp_path) for each in (timed, untimed)]
+    rows.append(entry_of(judged(claim("c.x")), tmp_path))
+    assert list(map(expected, rows)) == ["3 s; its experiment 1 min 30 s", "1 min 30 s", "unknown"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from suite.artifact import readme
+from suite.artifact.build import scale_seconds
 from suite.claims import load
 from suite.claims.claim import Evidence, Verdict
 from suite.cli.report import main
@@ -155,7 +155,7 @@ def test_readme_states_the_numbers_of_claims_and_experiments() -> None:
     schedules = counts.pop("schedules")
     assert f"{counts.total()} published numbers" in text
     assert f"{schedules} statements" in text
-    total, experiments = readme.scale_seconds("laptop")
+    total, experiments = scale_seconds("laptop")
     expected = seconds(total + LEAGUE_SECONDS)
     assert f"{experiments} experiments at scale laptop, about {expected}" in text
     assert {int(count) for count in re.findall(r"\[\d+/(\d+)\]", text)} == {experiments}
