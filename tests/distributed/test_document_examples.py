@@ -124,7 +124,7 @@ def run_command(command: str, folder: Path, *more: str) -> subprocess.CompletedP
 
 
 PRINTED_LAWS = re.findall(r"^    (law .*)$", OWN, flags=re.M)
-FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks", "resume", "mpi", "killed"}
+FEW, RANKS = {"composes", "order", "versions", "gradients"}, {"replay", "clocks", "resume", "ranks"}
 
 
 def without_seconds(line: str) -> str:

@@ -104,7 +104,7 @@ def test_claimed_bubble_is_checked() -> None:
 
 
 def test_inapplicable_laws_have_a_reason() -> None:
-    started = {"graph", "losses", "killed", "mpi"}
+    started = {"graph", "losses", "ranks"}
     laws = tuple(law.name for law in LAWS if law.name not in started)
     reports = check_laws(("system=cagnet",), laws)
     assert {name for name, report in reports.items() if report.verdict is LawVerdict.KEPT} == {"composes"}
