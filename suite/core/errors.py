@@ -21,7 +21,6 @@ InvalidRequest and MissingDependency become the outcome of a run (core.record.Ou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -30,10 +29,6 @@ from suite.core.values import format_typed
 
 _LISTED = 160  # longest list of names, in characters, that a message shows in full
 _NEAREST = 3  # names that a message shows of a longer list
-_SETTING = re.compile(  # `key=value`, `+key=value`, `name: key=value` or `Class(key=value)`
-    r"(?:[+~]{1,2}|[\w.-]+: |\w+(?P<call>\())?(?P<key>[A-Za-z_]\w*(?:\.\w+)*)="
-    r"(?P<value>\[[^\]]*\]|(?(call)[^\s;:,)]*|[^\s;:]*))"
-)
 
 
 class SuiteError(Exception):
@@ -59,6 +54,8 @@ class InvalidRequest(SuiteError):
         what: Subject of the message where `key=value` does not describe the request.
 
     Attributes:
+        key: Name of the setting; empty for a phrase.
+        value: Value of the setting; None for a phrase.
         keyed: Whether the message names config keys (suite.core.keys) rather than arguments.
     """
 
@@ -66,33 +63,15 @@ class InvalidRequest(SuiteError):
 
     def __init__(self, key: str, value: object = ..., rule: str = "", legal: str = "", *, what: str = "") -> None:
         has_value = value is not ...
-        self._setting: tuple[str, object] | None = (key, value) if has_value else None
+        self.key, self.value = (key, value) if has_value else ("", None)
         self.rule, self.legal = rule, legal
         super().__init__(_sentence(what or (f"{key}={format_typed(value)}" if has_value else key), rule, legal))
 
-    @property
-    def key(self) -> str:
-        """Name of the setting, given or read from the start of the message; empty if neither has one."""
-        return self._setting[0] if self._setting else _setting_of(str(self))[0]
-
-    @property
-    def value(self) -> object:
-        """Value of the setting; as text if read from the message, None if there is none."""
-        return self._setting[1] if self._setting else _setting_of(str(self))[1]
-
     def rephrase(self, change: Callable[[str], str]) -> None:
-        """Apply `change` to the message, the setting, the rule and the legal value."""
+        """Apply `change` to the message, the key, the rule and the legal value."""
         self.args = (change(str(self)),)
         self.rule, self.legal = change(self.rule), change(self.legal)
-        if self._setting:
-            key, value = self._setting
-            self._setting = change(f"{key}=").rstrip("="), value
-
-
-def _setting_of(text: str) -> tuple[str, str | None]:
-    """Setting and value at the start of a message; empty and None where it has none."""
-    setting = _SETTING.match(text)
-    return (setting["key"], setting["value"].rstrip(",")) if setting else ("", None)
+        self.key = self.key and change(f"{self.key}=").rstrip("=")
 
 
 # true if a rule is broken; what breaks it, the rule, and perhaps a legal value

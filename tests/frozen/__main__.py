@@ -26,6 +26,7 @@ from suite.papers.public.cells import CELLS
 from suite.papers.public.write_league import scorable_cells, score_cells
 from suite.runner.runs import expand
 from tests.conf import test_wrong_commands as wrong
+from tests.support.refusals import setting
 from tests.support.systems import every_system
 
 FOLDER = Path(__file__).parent
@@ -48,7 +49,7 @@ def _records(*executor: str) -> Rows:
                 try:
                     (record,) = run([*overrides, *executor, *grid.split(), f"reports={folder}"])
                 except InvalidRequest as error:
-                    yield system, grid, "refused", error.key
+                    yield system, grid, "refused", setting(error)[0]
                     continue
                 found = {name: metric.values for name, metric in record.metrics.items()}
                 yield system, grid, record.outcome.value, repr(sorted(found.items())), repr(record.memory)
@@ -77,7 +78,10 @@ def of_refusals() -> Rows:
                 errors = [entry.refusal for entry in expand(wrong.words_of(command, folder))]
             except SuiteError as error:
                 errors = [error]
-            yield command, "; ".join(error.key if isinstance(error, InvalidRequest) else str(error) for error in errors)
+            yield (
+                command,
+                "; ".join(setting(error)[0] if isinstance(error, InvalidRequest) else str(error) for error in errors),
+            )
 
 
 PARTS = {

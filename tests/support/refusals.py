@@ -10,6 +10,19 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 
+_SETTING = re.compile(  # `key=value`, `+key=value`, `name: key=value` or `Class(key=value)`
+    r"(?:[+~]{1,2}|[\w.-]+: |\w+(?P<call>\())?(?P<key>[A-Za-z_]\w*(?:\.\w+)*)="
+    r"(?P<value>\[[^\]]*\]|(?(call)[^\s;:,)]*|[^\s;:]*))"
+)
+
+
+def setting(error: InvalidRequest) -> tuple[str, object]:
+    """Key and value of a refusal; for a phrase those that it begins with, such as `grid.tensor=2 with system=naive`."""
+    if error.key:
+        return error.key, error.value
+    found = _SETTING.match(str(error))
+    return (found["key"], found["value"].rstrip(",")) if found else ("", None)
+
 
 @contextmanager
 def refused(
@@ -41,9 +54,10 @@ def refused(
     with pytest.raises(kind) as refusal:
         yield refusal
     error = refusal.value
-    wrong = [] if error.key == key else [f"key is {error.key!r}, not {key!r}"]
-    if value is not ... and (type(error.value), error.value) != (type(value), value):
-        wrong.append(f"value is {error.value!r}, not {value!r}")
+    found, found_value = setting(error)
+    wrong = [] if found == key else [f"key is {found!r}, not {key!r}"]
+    if value is not ... and (type(found_value), found_value) != (type(value), value):
+        wrong.append(f"value is {found_value!r}, not {value!r}")
     parts = {"rule": (error.rule, rule), "legal": (error.legal, legal), "subject": (_subject(error), subject)}
     wrong += [f"{name} is {text!r}, without {part!r}" for name, (text, part) in parts.items() if not _has(text, part)]
     if wrong:

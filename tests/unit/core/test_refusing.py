@@ -22,31 +22,18 @@ def test_refusal_has_its_key_value_rule_and_legal_value() -> None:
     assert (str(error), error.key, error.value) == ("no clipping", "optimizer.clip_norm", None)
     error = InvalidRequest("5 stages for 3 layers", rule="a layer each", legal="1 to 3")
     assert str(error) == "5 stages for 3 layers; rule: a layer each; legal: 1 to 3"
-    assert str(InvalidRequest("no")) == "no"
+    assert (str(InvalidRequest("no")), InvalidRequest("no").key) == ("no", "")
     assert str(errors.MissingDependency("mpi4py", "pip install it")).endswith("pip install it")
 
 
-def test_key_of_a_sentence_is_that_it_begins_with() -> None:
-    for sentence, key, value in (
-        ("batch.size=7 on grid.data=2", "batch.size", "7"),
-        ("there is no folder here", "", None),
-        ("7 ranks", "", None),
-        ("seed=-1, batch 0 of 4", "seed", "-1"),
-        ("planes=[4, 8] with blocks=[3]", "planes", "[4, 8]"),
-        ("rmat: degree=16, vertices=16", "degree", "16"),
-        ("Grid(data=0)", "data", "0"),
-        ("++tag=mine", "tag", "mine"),
-    ):
-        error = InvalidRequest(sentence)
-        assert (error.key, error.value) == (key, value), sentence
-    for what, name, legal, key in (
+def test_key_of_an_unknown_name_is_its_kind_or_the_name_of_a_key() -> None:
+    for kind, name, legal, key in (
         ("comm.order", "fixed", "any", "comm.order"),
-        ("data set of images", "imagenett", "imagenet", "data set of images"),
         ("config key", "grid.iner", "grid.inter", "grid.iner"),
         ("argument of a.B", "weights.x", "weights.s", "weights.x"),
     ):
-        unknown = UnknownName(what, name, [legal])
-        assert (unknown.key, unknown.value) == (key, name)
+        with refused(UnknownName, key, name):
+            raise UnknownName(kind, name, [legal])
 
 
 def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:

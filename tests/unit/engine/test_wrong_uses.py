@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 from suite import SGD, AdamW, Engine, Grid, OneFOneB
 from suite.core.errors import InvalidRequest, Unsupported
 from tests.support.drawn import drawn
+from tests.support.refusals import setting
 from tests.support.waiting import patience
 
 DEADLINE = patience(20)  # measured once, as every measurement takes 10 ms
@@ -215,7 +216,7 @@ def check(name: str, grid: Grid) -> BaseException:
     wrong, error = USES[name], error_of(USES[name].mistake, grid)
     assert isinstance(error, wrong.kind), (name, error)
     assert wrong.words in str(error), (name, wrong.words)
-    assert (error.key, "\n" in str(error)) == (wrong.key, False), (name, error)
+    assert (setting(error)[0], "\n" in str(error)) == (wrong.key, False), (name, error)
     return error
 
 
