@@ -7,77 +7,58 @@ measurement with the least disturbance is kept."""
 from __future__ import annotations
 
 import json
+import sys
 from operator import itemgetter
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from time import perf_counter
+from typing import TypedDict
 
 from suite.core import load
 from suite.core.files import write_atomically
 from suite.core.units import si
 from suite.core.values import Json
-from suite.doctor.check import two_ranks
+from suite.doctor.check import AGAIN, UNKNOWN, CheckFailed, two_ranks
 from suite.runner.provenance import MachineFacts, machine
 
 FILE = "machine.json"
 TRIES = 3  # measurements of a busy machine
-_PROGRAM = """
-import json, time
-from mpi4py import MPI
-import torch
-from suite.runner.executors.message_sizes import links
-from suite.comm.world import init_world
-torch.set_num_threads(1)
-comm = MPI.COMM_WORLD
-other = 1 - comm.rank
-
-def products(size=768, seconds=0.4):  # both ranks at once, as in a batch
-    a, b = torch.rand(2, size, size)
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.mm(a, b)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
-
-def one_way(size, times):
-    data, seen = bytearray(size), []
-    for _ in range(times):
-        comm.Barrier()
-        start = time.perf_counter()
-        if comm.rank == 0:
-            comm.Send(data, 1); comm.Recv(data, 1)
-        else:
-            comm.Recv(data, 0); comm.Send(data, 0)
-        seen.append((time.perf_counter() - start) / 2)
-    return min(seen)
-
-comm.Barrier()
-rate = products()
-source = torch.ones(1 << 23)
-target, took = torch.ones_like(source), []
-for _ in range(5):
-    begin = time.perf_counter()
-    target.copy_(source)
-    took.append(time.perf_counter() - begin)
-copied = 2 * source.nbytes / min(took)
-small, large, size = one_way(8, 200), one_way(1 << 22, 20), 1 << 22
-world = init_world(transport="mpi")
-backends = links(world, ["mpi", "gloo"])
-if comm.rank == 0:
-    print(json.dumps(dict(rate=rate, copied=copied, latency=small, bandwidth=size / max(large - small, 1e-9),
-                          backends=backends)), flush=True)
-world.close()
-"""
+PROGRAM = "from suite.doctor.measure import measure_on_rank; measure_on_rank()"
+MESSAGE = "MPI Isend/Irecv"  # of suite.microbench.communication: a message that MPI alone moves
 
 
 class MachineMeasurement(TypedDict):
-    """Output of two ranks: flop/s per core, bytes/s copied, messages, and the backends by operation."""
+    """Output of two ranks: flop/s per core, bytes/s copied, and latency (s) and bandwidth (bytes/s) of messages and
+    all-reduces by backend.
+    """
 
     rate: float
     copied: float
-    latency: float
-    bandwidth: float
-    backends: NotRequired[dict[str, dict[str, dict[str, float]]]]
+    backends: dict[str, dict[str, dict[str, float]]]
+
+
+def measure_on_rank() -> None:
+    """Measure on one of two ranks, at once as in a batch, and print the numbers on rank 0."""
+    import torch
+
+    from suite.comm.world import init_world
+    from suite.engine.process_setup import gemm_rate, prepare
+    from suite.runner.executors.message_sizes import links
+
+    prepare(1)
+    world = init_world(transport="mpi")
+    world.all_reduce_numbers([0.0], "sum", lambda: None)  # both ranks are here
+    rate = gemm_rate()
+    source, times = torch.ones(1 << 23), list[float]()
+    target = torch.ones_like(source)
+    for _ in range(5):
+        begin = perf_counter()
+        target.copy_(source)
+        times.append(perf_counter() - begin)
+    backends = links(world, ["mpi", "gloo"])
+    if world.rank == 0:
+        numbers = {"rate": rate, "copied": 2 * source.nbytes / min(times), "backends": backends}
+        sys.stdout.write(json.dumps(numbers) + "\n")
+    world.close()
 
 
 Description = dict[str, Json]  # what suite.simulate.network.machine.measured reads
@@ -90,12 +71,12 @@ def measure(folder: Path) -> str:
     """
     measurement, foreign = _least_disturbed()
     here, path = machine(), folder / FILE
-    timed = sum(map(len, measurement.get("backends", {}).values())) or "no"
+    timed, new = sum(map(len, measurement["backends"].values())), describe(measurement, here, foreign)
+    link = measurement["backends"]["point_to_point"][MESSAGE]
     summary = (
-        f"{si(measurement['rate'], 'flop/s')} a core, messages in {si(measurement['latency'], 's')} and at "
-        f"{si(measurement['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
+        f"{si(measurement['rate'], 'flop/s')} a core, messages in {si(link['latency'], 's')} and at "
+        f"{si(link['bandwidth'], 'B/s')}, {timed} messages and all-reduces timed"
     )
-    new = describe(measurement, here, foreign)
     busy = f"; busy: other programs used {foreign:.1f} of {here['cores']} cores" if foreign > load.BUSY else ""
     if busy and _less_disturbed(path, new):
         return f"{summary}{busy}; {path} was measured on a quieter machine and stays (rm {path} to replace it)"
@@ -119,7 +100,9 @@ def _least_disturbed() -> tuple[MachineMeasurement, float]:
 
 def _measure_once() -> MachineMeasurement:
     """What the two ranks print. Raises CheckFailed."""
-    measurement: MachineMeasurement = json.loads(two_ranks(_PROGRAM).splitlines()[-1])
+    measurement: MachineMeasurement = json.loads(two_ranks(PROGRAM).splitlines()[-1])
+    if MESSAGE not in measurement["backends"]["point_to_point"]:
+        raise CheckFailed("large messages took no longer than small ones", AGAIN, UNKNOWN)
     return measurement
 
 
@@ -142,7 +125,7 @@ def describe(measurement: MachineMeasurement, here: MachineFacts, foreign: float
         foreign: Cores that other programs used during the measurement.
     """
     rate, copied = measurement["rate"], measurement["copied"]
-    link = {"latency": measurement["latency"], "bandwidth": measurement["bandwidth"]}
+    link = measurement["backends"]["point_to_point"][MESSAGE]
     return {
         "devices_per_node": here["cores"],
         "memory": here["memory_bytes"] / here["cores"],
@@ -152,7 +135,7 @@ def describe(measurement: MachineMeasurement, here: MachineFacts, foreign: float
         "between": link,
         "adapters": 1,
         "host": {"latency": 0.0, "bandwidth": copied},
-        "backends": measurement.get("backends", {}),
+        "backends": measurement["backends"],
         "foreign_cores": round(foreign, 3),
         "source": f"make doctor on {here['processor']}: two ranks at once, one thread each",
     }

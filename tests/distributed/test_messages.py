@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ import pytest
 from suite.cli.run import exit_code, run, summary
 from suite.core.record import Outcome, Source
 from suite.doctor import check
-from suite.doctor.measure import FILE, describe, measure
+from suite.doctor.measure import FILE, measure
 from suite.report.load import read_store
 from suite.report.panels import figure_panels
-from suite.simulate.network.machine import Link, measured
+from suite.simulate.network.machine import measured
 from tests.support.tools import needs
 
 SIZES = [8, 65536]  # within the header's message, and after it
@@ -71,15 +70,3 @@ def test_doctor_measures_messages_and_reductions(tmp_path: Path, monkeypatch: py
     for link in links:
         assert 0 <= link.latency < 1
         assert 1e6 < link.bandwidth < 1e12
-
-
-@pytest.mark.parametrize("backends", [{}, {"all_reduce": {"gloo": {"latency": 1e-4, "bandwidth": 1e9}}}])
-def test_machine_file_without_backends_is_accepted(tmp_path: Path, backends: dict) -> None:  # type: ignore[type-arg]
-    figures = {"rate": 1e11, "copied": 1e10, "latency": 1e-6, "bandwidth": 1e10}
-    here = {"cores": 2, "memory_bytes": 8_000_000_000, "processor": "a processor"}
-    description = describe(figures | ({"backends": backends} if backends else {}), here)
-    (tmp_path / FILE).write_text(json.dumps(description))
-    machine = measured(name="local", file=str(tmp_path / FILE))
-    expected = {op: {way: Link(**link) for way, link in ways.items()} for op, ways in backends.items()}
-    assert machine.backends == expected
-    assert machine.within == Link(1e-6, 1e10)

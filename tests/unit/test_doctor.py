@@ -20,8 +20,8 @@ from suite.doctor import check as checking
 from suite.doctor import checks
 from suite.doctor import measure as measuring
 from suite.doctor.check import ABSENT, BROKEN, UNKNOWN, CheckFailed, ComponentCheck, output
-from suite.doctor.measure import FILE, TRIES
-from suite.simulate.network.machine import measured
+from suite.doctor.measure import FILE, MESSAGE, TRIES
+from suite.simulate.network.machine import Link, measured
 from tests.support.tools import needs
 from tests.support.waiting import patience
 
@@ -119,8 +119,13 @@ def test_doctor_probes_real_ranks_and_prints_a_line_per_component(
 
 # -- a busy machine: it is measured again, named, and does not replace the file of a quieter one --
 
-GOOD = {"rate": 6e10, "copied": 1e10, "latency": 0.47e-6, "bandwidth": 9e9}
-BAD = {"rate": 2e10, "copied": 4e9, "latency": 1.99e-3, "bandwidth": 1e9}
+
+def of_machine(latency: float) -> dict[str, Any]:
+    messages = {"point_to_point": {MESSAGE: {"latency": latency, "bandwidth": 9e9}}, "all_reduce": {}}
+    return {"rate": 6e10, "copied": 1e10, "backends": messages}
+
+
+GOOD, BAD = of_machine(0.47e-6), of_machine(1.99e-3)
 BUSY = [(BAD, 1.5)] * TRIES  # results of measurements, and the cores that others use during each
 
 
@@ -141,18 +146,20 @@ def of_another_machine(file: Path) -> None:
 def test_busy_machine_keeps_the_better_file_and_says_so(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    earlier: list[tuple[dict[str, float], float]],
+    earlier: list[tuple[dict[str, Any], float]],
     change: Callable[[Path], None] | None,
-    now: list[tuple[dict[str, float], float]],
+    now: list[tuple[dict[str, Any], float]],
     busy: bool,
-    stays: dict[str, float],
+    stays: dict[str, Any],
 ) -> None:
     plan = [*earlier, *now]
-    monkeypatch.setattr(measuring, "_measure_once", lambda: dict(plan[0][0]))
+    monkeypatch.setattr(measuring, "_measure_once", lambda: plan[0][0])
     monkeypatch.setattr(load, "foreign_cores", lambda before, after: plan.pop(0)[1])
     assert ("busy: " in measuring.measure(tmp_path)) is (earlier is BUSY)
     if change is not None:
         change(tmp_path / FILE)
     assert ("busy: " in measuring.measure(tmp_path)) is busy
-    assert measured(name="local", file=str(tmp_path / FILE)).within.latency == stays["latency"]
+    assert measured(name="local", file=str(tmp_path / FILE)).backends["point_to_point"][MESSAGE] == Link(
+        **stays["backends"]["point_to_point"][MESSAGE]
+    )
     assert not plan, "as many measurements, no more"
