@@ -16,11 +16,10 @@ from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
-from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, hops, metrics, predict
+from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, metrics, predict
 from suite.runner.runs import freeze, validate_run
 from suite.schedule.check import check as check_schedule
 from suite.schedule.placement import places
@@ -159,20 +158,6 @@ def test_prediction_equals_a_hand_computed_case(base: RunConfig, replicas: int) 
     slow = altered(config, executor__stragglers={1: 2.0})
     later = (2 * 0.01 + 2 * 0.02) if replicas == 1 else 0.06  # on the stage that everybody waits for
     assert predict(slow, Link(**NETWORK)).seconds == pytest.approx(0.099 + later, abs=1e-9)
-
-
-def test_hops_are_waits_from_op_to_op() -> None:
-    forward, backward = Op.parse("1F0"), Op.parse("0B0")
-    trace = Trace()
-    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
-    trace.add(1, WAIT, 0.5, 1.25, forward)  # since before the op ended: a hop of 0.25 s
-    trace.add(1, FORWARD, 1.25, 2.0, forward)
-    trace.add(1, BACKWARD, 2.0, 3.0, Op.parse("1B0"))
-    trace.add(0, WAIT, 3.5, 4.0, backward)  # had other things to do when the op ended
-    trace.add(0, BACKWARD, 4.0, 5.0, backward)
-    assert hops(trace, Grid(inter=2)) == [0.25]
-    assert hops(trace[:2], Grid(inter=2)) == [0.25]
-    assert hops(trace[1:], Grid(inter=2)) == []
 
 
 def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> None:

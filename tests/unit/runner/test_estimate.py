@@ -22,7 +22,6 @@ from suite.engine.optim.optimizer import state_names
 from suite.memory.optimizer_states import states_of
 from suite.runner import estimate
 
-GPIPE = {"_target_": "baselines.gpipe.GPipe"}
 SHAPE = {
     "_target_": "suite.workload.Transformer",
     "layers": 2,
@@ -69,70 +68,7 @@ def test_one_rank_holds_the_whole_model() -> None:
     assert sum(predicted.values()) == 12576
 
 
-SGD = {"_target_": "suite.engine.optim.optimizer.SGD"}
-MOMENTUM = {**SGD, "momentum": 0.9}
-RECOMPUTE = {"_target_": "suite.weights.Latest", "graph": "recompute"}
-
-
-FIRST, LAST = 2 * (840 + 48), 2 * (840 + 180)  # bytes that a stage keeps for a microbatch
-TWO = {"inter": 2, "data": 1}
-# log-probabilities, of which a loss is made, and two gradients as large stay in float32
-HALF = 2 * (420 + 420 + 60 + 3 * 5 * 4) + 2 * (2 * 3 * 5 * 4)
-GPIPES: tuple[tuple[dict[str, int], dict[str, Any], list[dict[str, int]]], ...] = (
-    (TWO, {"schedule": GPIPE}, [states(264, 4 * FIRST + 832), states(260, 4 * LAST + 472)]),
-    # recomputation keeps the messages
-    (TWO, {"schedule": GPIPE, "weights": RECOMPUTE}, [states(264, FIRST + 832), states(260, 4 * 96 + LAST + 472)]),
-    # replicas are alike and share the batch
-    (TWO | {"data": 2}, {"schedule": GPIPE}, 2 * [states(264, 2 * FIRST + 832), states(260, 2 * LAST + 472)]),
-    ({}, {"optimizer": SGD}, [states(524, 4192, moments=1)]),
-    ({}, {"model": {"dtype": "float64"}}, [states(524, 2 * 4192, width=8)]),
-    ({}, {"model": {"dtype": "bfloat16"}}, [states(524, HALF, width=2)]),
-)
-
-
-def test_memory_follows_schedule_policy_optimizer_and_precision() -> None:
-    for grid, changes, predicted in GPIPES:
-        assert kinds(config_of(grid, **changes)) == predicted, changes
-
-
-def test_stage_memory_counts_microbatches_in_flight() -> None:
-    first, last = estimate.budgets(config_of({"inter": 2}))
-    assert first.by_kind() == states(264, 2 * 2 * (840 + 48) + 832)  # two microbatches, each with the stage's output
-    assert last.by_kind() == states(260, 2 * (840 + 180) + 472 + 2 * 48)  # one, and a message that has come
-    assert (first.in_flight, last.in_flight) == (2, 1)
-    assert (first.waiting, last.waiting) == (0, 96)
-
-
-def offload(bucket: int, **more: int) -> dict[str, Any]:
-    return {"layout": {"_target_": "suite.memory.offloaded", "_partial_": True, "bucket": bucket, **more}}
-
-
-def test_mixed_precision_offloaded() -> None:
-    """AxoNN V-B: 4 phi, and during the update 16 per entry of a bucket."""
-    half = {"half": "bfloat16", "loss_scale": None}
-    (predicted,) = estimate.budgets(config_of(precision=half, memory=offload(100)))
-    assert predicted.layout.by_kind() == {"weights": 2 * 524, "gradients": 2 * 524}
-    assert predicted.layout.bytes(life="bucket") == 1600
-    assert predicted.layout.bytes(home="host") == 12 * 524
-    (resident,) = estimate.budgets(config_of(precision=half))
-    assert resident.layout.bytes() == 20 * 524
-    head = 2 * 3 * 4 * 2 + 2 * 3 * 2 + 3 * 5 * 4  # its log-probabilities in float32
-    assert resident.activations == predicted.activations == 2 * (2 * 420 + head)
-
-
-def test_checkpoints_keep_the_inputs_of_intervals() -> None:
-    """A block saves 840 bytes of a sequence, 48 of them its input."""
-    deep = CONFIG["model"] | {"shape": CONFIG["model"]["shape"] | {"layers": 4}}
-    for apart, inputs, again in ((1, 4, 1), (2, 2, 2), (4, 1, 4)):
-        (predicted,) = estimate.budgets(config_of(model=deep, activation_checkpointing=apart))
-        assert predicted.activations == 2 * (inputs * 48 + 180)
-        assert predicted.working == 832 + 2 * (
-            again * 840 - 48 - 180
-        )  # the head is done when blocks are computed again
-    first, last = estimate.budgets(config_of({"inter": 2}, model=deep, activation_checkpointing="auto"))
-    assert first.activations == 2 * 48  # two blocks on a stage, of four: an interval of two
-    assert first.working == 832 + 2 * (2 * 840 - 48)
-    assert last.activations == 2 * (1 * 48 + 180)
+MOMENTUM = {"_target_": "suite.engine.optim.optimizer.SGD", "momentum": 0.9}
 
 
 def test_counts() -> None:
@@ -203,17 +139,6 @@ def test_versions_of_an_asynchronous_run() -> None:
         assert (first["weights"], last["weights"]) == (copies[0] * 4 * 264, copies[1] * 4 * 260)
         assert (first["gradients"], first["moments"]) == (4 * 264, 4 * 264)
         assert asynchronous(name, graph=None) == [first, last] != asynchronous(name, graph="keep")
-
-
-def test_activations_of_an_asynchronous_run_that_computes_again() -> None:
-    """The first stage saves only its rows, and recomputes 840 bytes and the 48 that it sends.
-
-    The last stage saves the 48 bytes that it receives, for one microbatch and for a waiting one.
-    """
-    first, last = asynchronous("pipeoptim")
-    assert first["activations"] == 2 * (840 + 48) + (2 * 288 + 256)
-    working = max(2 * 120 + 0, 2 * (288 - 180) + 256)
-    assert last["activations"] == 2 * 48 + 2 * (840 + 180) + working + 2 * 48
 
 
 ADAM = {"_target_": "suite.engine.optim.optimizer.Adam", "momentum": None}
