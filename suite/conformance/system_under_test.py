@@ -9,7 +9,6 @@ from typing import Any
 
 from suite.config.compose import composed, resolve
 from suite.config.locate import locate
-from suite.config.plugins import Plugin
 from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.conformance.fixtures import Case
@@ -17,7 +16,6 @@ from suite.core.errors import IllegalSchedule, InvalidRequest
 from suite.core.members import missing_members
 from suite.core.protocols import Missing, Schedule, WeightPolicy
 from suite.engine.system import EngineSystem
-from suite.gnn.settings import exchange_settings, partitioner_settings
 from suite.runner.runs import freeze
 from suite.schedule.placement import places
 
@@ -139,27 +137,6 @@ class SystemUnderTest:
         exact = ("precision=full", "model.dtype=float64", *ZERO_RATE, f"optimizer.momentum={momentum}")
         return self.trained_config(*exact, *more, microbatch=("batch.microbatch=1",))
 
-    def description(self) -> list[str]:
-        """Parts of the system, one line each."""
-        config = self.base
-        lines = [f"{config.system.name}: {config.system.description or 'a system'}"]
-        lines.append(f"class     {config.system.target}")
-        if self.trains_graphs:
-            exchange, partitioner = exchange_settings(config), partitioner_settings(config)
-            lines.append(f"exchange  {exchange.target}, partition {partitioner.name}")
-        elif self.on_engine:
-            interval = self.update_interval
-            kind = "a flush, one update per batch" if interval is None else f"an update every {interval}"
-            lines.append(f"schedule  {_call_text(config.schedule)}; {kind}")
-            lines.append(f"weights   {_call_text(config.weights)}")
-            memory, pruning = config.memory.name, config.pruning.name
-            lines.append(f"memory    {memory}, precision {config.precision.name}, pruning {pruning}")
-        else:
-            lines.append("engine    its own: weights and memory of the config are not read")
-            if self.runs_config_schedule:
-                lines.append(f"order     {_call_text(config.schedule)}")
-        return lines
-
     def check_composes(self) -> str:
         """Build each part and probe the class. Raises InvalidRequest, or AssertionError for a part without a member."""
         for member in missing_members(self.system_class, System):
@@ -176,8 +153,3 @@ class SystemUnderTest:
         if isinstance(probed, Missing):
             raise InvalidRequest(f"it cannot run here: {probed.reason}")
         return "builds, and accepts two ranks"
-
-
-def _call_text(plugin: Plugin[Any]) -> str:
-    values = ", ".join(f"{key}={value}" for key, value in plugin.arguments.items())
-    return f"{plugin.target}({values})"
