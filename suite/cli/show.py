@@ -8,7 +8,6 @@ suite show reports/records/KEY.json     # by its file; FILE.jsonl#3 is the recor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from suite.cli import Arguments, argument, command
@@ -31,18 +30,23 @@ def find(name: str, folder: Path) -> Record:
     """
     if (path := Path(name.partition("#")[0])).is_file():
         return _read_file(path, name)
-    records = []
+    records, damaged = list[Record](), 0
     for *_, read in candidates(check_records(folder)):
-        with suppress(DamagedRecord):
+        try:
             records.append(read())
+        except DamagedRecord:
+            damaged += 1
     records.sort(key=lambda record: str(record.provenance.get("started", "")))
     by_name = {record.label: record for record in records} | {record.key: record for record in records}
     begun = {record.key: record for each, record in by_name.items() if name and each.startswith(name)}
     if name in by_name or len(begun) == 1:
         return by_name.get(name) or next(iter(begun.values()))
     newest = [f"{record.label} ({record.key[:12]})" for record in [*begun.values(), *reversed(records)][:NEWEST]]
-    rule = f"a file, or a key or label of one of the {format_count(records, 'record')} in {folder}"
-    raise InvalidRequest("RECORD", name, rule=rule, legal=f"one of {', '.join(newest)}")
+    count = format_count(records, "record") + (f", next to {damaged} that cannot be read," if damaged else "")
+    rule = f"a file, or a key or label of one of the {count} in {folder}"
+    raise InvalidRequest(
+        "RECORD", name, rule=rule, legal=f"one of {', '.join(newest) or 'those that suite run writes'}"
+    )
 
 
 def _read_file(path: Path, name: str) -> Record:

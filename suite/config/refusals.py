@@ -101,6 +101,10 @@ def _words(fault: Any) -> list[str]:
 def _rule(fault: Any) -> str:
     """Text of the rule that a value breaks."""
     words = _words(fault)
+    if fault["type"] == "missing":
+        return "a value, as it has no default"
+    if fault["type"] == "is_instance_of":
+        return {"Sequence": "a list", "Mapping": "a mapping"}.get(fault["ctx"]["class"], str(fault["msg"]))
     return f"one of {', '.join(words)}" if words else str(fault["msg"]).removeprefix("Input should be ")
 
 

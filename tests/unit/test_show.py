@@ -42,6 +42,13 @@ def test_record_is_found_by_each_of_its_names(folder: Path) -> None:
     assert record.label in str(caught.value), "the newest labels"
 
 
+def test_damaged_records_are_counted_in_the_refusal(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "a.json").write_text("{")
+    with refused(InvalidRequest, "RECORD", "a", rule="1 that cannot be read"):
+        find("a", tmp_path)
+
+
 def test_record_is_shown_with_metrics_memory_notes_and_reason(folder: Path) -> None:
     record, refusal = find("megatron_lm", folder), find("axonn 1x1 model", folder)
     text = "\n".join(lines(record))
