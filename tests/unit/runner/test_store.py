@@ -126,7 +126,7 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     assert all((provenance.ROOT / folder).exists() for folder in folders)
     packages = {f"suite/{path.parent.name}" for path in (provenance.ROOT / "suite").glob("*/__init__.py")}
     # these decide the values of executors that name them as their sources, and of no other
-    package_names = {"suite/papers", "suite/gnn", "suite/simulate"}
+    package_names = {"suite/claims", "suite/papers", "suite/gnn", "suite/simulate"}
     # these read what is there, or ask for runs
     rooms = ("report", "doctor", "regression", "conformance", "artifact", "cli", "stats")
     reading = {f"suite/{name}" for name in rooms}
