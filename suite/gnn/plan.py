@@ -140,8 +140,7 @@ class Volumes:
     @property
     def imbalance(self) -> float:
         """Percent by which the busiest sender exceeds the mean (Table 2); 0 if no rows are sent."""
-        send = self.send
-        return float(100 * (send.max() / send.mean() - 1)) if send.sum() else 0.0
+        return excess(self.send)
 
     @property
     def all_reduce_rows(self) -> IntArray:
@@ -166,6 +165,11 @@ class Volumes:
         columns = self.placement.columns
         own_blocks = [np.where(columns == j, blocks, 0).sum(axis=axis) for j in range(self.placement.replication)]
         return np.stack(own_blocks, axis=1).reshape(-1)
+
+
+def excess(amounts: IntArray) -> float:
+    """Percent by which the largest amount exceeds the mean."""
+    return float(100 * (amounts.max() / amounts.mean() - 1)) if amounts.sum() else 0.0
 
 
 def _entries_by_part(matrix: csr_array, parts: IntArray, k: int) -> csr_array:

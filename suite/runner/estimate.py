@@ -19,7 +19,6 @@ from suite.simulate.policy_overheads import counting_interval, policy_overheads
 from suite.workload import flops
 from suite.workload.split import blocks, divide_ranks
 from suite.workload.stage_memory import held_entries, microbatch_memory
-from suite.workload.throughput_unit import counted_in
 from suite.workload.transformer import LayerShape, Transformer
 
 WIDTH = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -97,7 +96,7 @@ def counts(config: RunConfig) -> dict[str, float]:
     """Tokens or images, and flops, of one training batch over all ranks."""
     shape = config.network()
     size = config.batch.size
-    word, count = counted_in(shape)
+    word, count = flops.counted_in(shape)
     return {
         f"{word}s_per_batch": float(size * count),
         "flops_per_batch": float(flops.training(shape, size)),

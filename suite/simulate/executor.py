@@ -49,7 +49,6 @@ from suite.simulate.network.machine import Machine
 from suite.simulate.search import best, check_memory, no_plan, plans, run
 from suite.simulate.simulation import Simulation
 from suite.workload import Transformer, flops
-from suite.workload.throughput_unit import counted_in
 
 DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
 LOST = {  # what a batch may lose time to, and the categories of it
@@ -228,7 +227,7 @@ class Simulated:
         if isinstance(plan, LayerPlan):
             seconds, dtype, rates = plan.seconds(found), plan.half or "float32", self.rates(plan, found)
         precision_name = {"float16": "half-precision", "float32": "full-precision"}.get(dtype, dtype)
-        word, each = counted_in(plan.shape)
+        word, each = flops.counted_in(plan.shape)
         return {
             "batch_time": Metric("s", "lower", (seconds,), f"simulated with the efficiency {self.efficiency.name}"),
             f"{word}s_per_batch": Metric(word, "", (float(plan.batch * each),)),

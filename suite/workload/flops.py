@@ -35,3 +35,8 @@ def per_trained_token(shape: DecoderOnly) -> float:
     N counts every parameter with all embeddings, and attention counts in full, without a causal mask.
     """
     return 6.0 * shape.parameters + 12.0 * shape.layers * shape.hidden * shape.sequence
+
+
+def counted_in(shape: Network) -> tuple[str, int]:
+    """Unit of throughput and its count per sample: ("token", 512) for a GPT of that sequence length, ("image", 1)."""
+    return ("image", 1) if shape.tokens is None else ("token", shape.tokens)

@@ -22,7 +22,7 @@ from suite.core.errors import InvalidRequest, MissingDependency, refuse
 from suite.core.files import write_atomically
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import IntArray
-from suite.gnn.plan import Volumes, count_volumes, validate_parts
+from suite.gnn.plan import Volumes, count_volumes, excess, validate_parts
 
 SOURCE_FOLDER = Path(__file__).parent
 
@@ -75,8 +75,8 @@ class Quality:
     @classmethod
     def of(cls, volumes: Volumes) -> Quality:
         return cls(
-            nnz_imbalance=_imbalance(volumes.nonzeros.sum(axis=1)),
-            vertex_imbalance=_imbalance(volumes.rows),
+            nnz_imbalance=excess(volumes.nonzeros.sum(axis=1)),
+            vertex_imbalance=excess(volumes.rows),
             edge_cut=int(volumes.nonzeros.sum() - np.trace(volumes.nonzeros)),
             total=volumes.total,
             max_send=int(volumes.send.max()),
@@ -84,11 +84,6 @@ class Quality:
             max_pair=volumes.max_pair,
             imbalance=volumes.imbalance,
         )
-
-
-def _imbalance(amounts: IntArray) -> float:
-    """Percent by which the largest amount exceeds the mean."""
-    return float(100 * (amounts.max() / amounts.mean() - 1)) if amounts.sum() else 0.0
 
 
 @dataclass(frozen=True, eq=False)
