@@ -21,7 +21,7 @@ from suite.cli import dataset_info
 from suite.config.compose import composed
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.data import images, sentiment, translation
+from suite.data.reading import LAYOUTS
 from suite.runner import labels
 from suite.runner.runs import freeze
 from tests.support.drawn import generator
@@ -70,8 +70,8 @@ def swept() -> tuple[tuple[str, ...], ...]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published layouts, with next to nothing in them."""
     root = tmp_path_factory.mktemp("data")
-    for layouts in (images.LAYOUTS, sentiment.LAYOUTS, translation.LAYOUTS):
-        for path in (root / name / part for name, inside in layouts.items() for part in inside):
+    for name, inside in LAYOUTS.items():
+        for path in (root / name / (part if isinstance(part, str) else part[0]) for part in inside):
             file = path if path.suffix else path / "0_1.txt"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("text\n" * 50)
