@@ -30,7 +30,7 @@ from suite.core.record import LINES
 from suite.core.resources import ROOT, conf_folder
 from suite.core.trace import Trace
 from suite.core.units import seconds
-from suite.papers.public.league_file import ANSWERS, LEAGUE
+from suite.papers.public.tables import ACCURACY, CONSTANTS
 from suite.regression.committed import changed_settings
 from suite.report import write_report
 from suite.report.files import write
@@ -186,7 +186,7 @@ def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> di
             earlier = files.get(f"reports/{name}", b"")  # records may share a file, one per line: append
             write(folder, name, earlier + data)
             files[f"reports/{name}"] = earlier + data
-    for name in (LEAGUE, ANSWERS):
+    for name in (ACCURACY, CONSTANTS):
         if (stored.folder / name).is_file():
             text = (stored.folder / name).read_text(encoding="utf-8", errors="replace")
             write(folder, name, redact.text(text, names))

@@ -153,9 +153,8 @@ def share_line(base: TrainingSetup, fitted: Sequence[FittedConstant]) -> str:
 def main(arguments: Arguments) -> int:
     import pandas as pd
 
-    from suite.papers.public.calibrate import shares
+    from suite.papers.public.calibrate import constants, shares
     from suite.papers.public.cells import load_cells
-    from suite.papers.public.league import constants
     from suite.papers.public.nearest import nearest_answers
 
     fitted, top = constants(), whole(arguments, "top", TOP)

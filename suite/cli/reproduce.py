@@ -7,8 +7,8 @@
 
 An entry of a scale is the name of an experiment, optionally with overrides: "samo_fig1 executor.widths=[128]".
 
-A scale with league=true then scores the simulator on public measurements (suite.cli.league), which takes about half a
-minute. With launch.submit or --dry-run it does not.
+A scale with accuracy=true then scores the simulator on public measurements (suite.cli.accuracy), which takes about half
+a minute. With launch.submit or --dry-run it does not.
 
 Runs with a record are not repeated, so the same command continues after an interrupt. A run that this machine cannot
 execute does not fail the command; the page shows it with the reason.
@@ -39,7 +39,7 @@ from suite.runner.store import Store
 if TYPE_CHECKING:
     from suite.config.run import RunConfig
 
-LEAGUE_SECONDS = 25.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
+ACCURACY_SECONDS = 25.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
 
 
 def command_line(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
@@ -96,7 +96,7 @@ def main(given: Arguments) -> int:
     base = resolve(overrides)
     commands = expand_entries(base.scale.reproduce, overrides)
     expected = sum(resolve(arguments).experiment.expected_seconds for arguments in commands)
-    expected += LEAGUE_SECONDS * base.scale.league
+    expected += ACCURACY_SECONDS * base.scale.accuracy
     if base.launch.submit and given.blind:
         raise InvalidRequest(
             f"--blind with launch.submit={base.launch.submit}",
@@ -123,7 +123,7 @@ def main(given: Arguments) -> int:
         records, status = _run_experiments(base, commands, progress)
     if hides:
         _fill_printed_values(base, commands)
-    if base.scale.league:
+    if base.scale.accuracy:
         score_simulator(Path(base.reports), progress)
     page = _page(base)
     print(f"\n{format_count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
@@ -188,18 +188,22 @@ def _fill_printed_values(base: RunConfig, commands: Sequence[list[str]]) -> None
 
 def score_simulator(folder: Path, progress: Progress) -> None:
     """Score the simulator on public measurements, for the page of `folder`. A refusal is printed."""
+    from suite.papers.public.accuracy import scorable_cells, score
     from suite.papers.public.cells import CELLS
-    from suite.papers.public.write_league import scorable_cells, score_cells
+    from suite.papers.public.tables import groups
 
-    progress.print_line(f"simulator against public measurements, about {seconds(LEAGUE_SECONDS)}")
+    progress.print_line(f"simulator against public measurements, about {seconds(ACCURACY_SECONDS)}")
     try:
-        league = score_cells(scorable_cells(CELLS), folder, varied=False)
+        accuracy = score(scorable_cells(CELLS), varied=False)
+        accuracy.write(folder)
     except SuiteError as error:
         progress.print_line(f"  refused: {error}")
     else:
-        groups = format_count(league.groups, "group")
-        progress.print_line(f"  mean error over {groups}: {100 * league.score.mean:.1f} %, simulated")
-    progress.advance(LEAGUE_SECONDS)
+        errors = groups(accuracy.steps)["mean error"]
+        progress.print_line(
+            f"  mean error over {format_count(errors, 'group')}: {100 * errors.mean():.1f} %, simulated"
+        )
+    progress.advance(ACCURACY_SECONDS)
 
 
 def _page(config: RunConfig) -> Path:

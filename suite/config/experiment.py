@@ -64,5 +64,5 @@ class Scale(Choice):
 
     reproduce: list[Any]
     """Experiments with their overrides, in order."""
-    league: bool = False
+    accuracy: bool = False
     """Whether the simulator is scored on public measurements before the page is written."""

@@ -37,7 +37,7 @@ class Aside(StrEnum):
     DAMAGED = "damaged record"
     OTHER_SCHEMA = "other schema version"
     TRACE = "unusable trace"
-    LEAGUE = "unreadable league"
+    ACCURACY = "unreadable errors of the simulator"
     OUTDATED = "outdated record"
 
 

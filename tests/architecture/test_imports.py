@@ -21,10 +21,10 @@ from typing import NamedTuple
 from tests.architecture.trees import ROOT, trees
 from tests.support.scripts import printed
 
-ROWS = r"claims|papers\.public\.league_file"
+ROWS = r"claims|papers\.public\.tables"
 SIZES = r"suite\.models\.image_shapes"  # torch counts their layers when these are asked for
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
-LIGHT = r"(claims/(claim|blind|load)|papers/public/league_file)"
+LIGHT = r"(claims/(claim|blind|load)|papers/public/tables)"
 FORMULA = r"(formulas|closed_forms|model_states|finite_difference)"
 FORMULAS = r"suite/papers/((axonn|samo)/(formulas|closed_forms)|closed_forms|model_states|finite_difference)\.py$"
 TORCH = (

@@ -37,7 +37,7 @@ ELSEWHERE = (  # patterns of commands that another test runs, or that want a dat
     r"suite (check|draw) FILE\.csv.*",  # tests/unit/cli/test_schedule_file.py
     r"suite run .*schedule=torch_csv.*|mpiexec .*|torchrun .*",  # tests/distributed
     r"suite (sweep|run) launch=mysite .*|cp conf/launch/site_template\.yaml .*",  # tests/slurm, tests/unit/runner
-    r"suite (claims|league|report|compare|artifact|gpu --collect) .*|suite league|python -m tests\.\w+ .*",
+    r"suite (claims|accuracy|report|compare|artifact|gpu --collect) .*|suite accuracy|python -m tests\.\w+ .*",
 )
 TRAINING = r"suite (run|sweep) (?!.*executor=volumes|.*executor=simulated machine=summit efficiency=summit).*"
 MINUTES = r".*(experiment=|pruning=early_bird|model=alexnet_narrow|model=vgg_16_narrow).*"  # not run as printed

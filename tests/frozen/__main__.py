@@ -22,8 +22,8 @@ from suite.claims.claim import Evidence
 from suite.claims.verdicts_now import judge_with_records
 from suite.cli.run import run
 from suite.core.errors import InvalidRequest, SuiteError
+from suite.papers.public.accuracy import scorable_cells, score
 from suite.papers.public.cells import CELLS
-from suite.papers.public.write_league import scorable_cells, score_cells
 from suite.runner.runs import expand
 from tests.conf import test_wrong_commands as wrong
 from tests.support.refusals import setting
@@ -64,10 +64,8 @@ def of_clusters() -> Rows:
 
 
 def of_accuracy() -> Rows:
-    with tempfile.TemporaryDirectory() as folder:
-        score_cells(scorable_cells(CELLS), Path(folder), varied=False)
-        with (Path(folder) / "league.csv").open(newline="") as file:
-            yield from map(tuple, csv.reader(file))
+    steps = score(scorable_cells(CELLS), varied=False).steps
+    yield from map(tuple, csv.reader(steps.to_csv(index=False, float_format="%.6g").splitlines()))
 
 
 def of_refusals() -> Rows:

@@ -62,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str, bytes, Callable[[Path], list[str]]]] = {
         without(RECORD, "key"),
         lambda file: ["compare", *[str(file.parents[1])] * 2],
     ),
-    "league": ("{}.yaml", CELLS, b"- {id: a.b, group: a}", lambda file: ["league", f"cells={file}"]),
+    "accuracy": ("{}.yaml", CELLS, b"- {id: a.b, group: a}", lambda file: ["accuracy", f"cells={file}"]),
     "check": ("{}.csv", "0F0,0F1,0B0,0B1", b"0F0\n", lambda file: ["check", str(file)]),
     "overrides": ("{}.yaml", "[grid.inter=2, batch", b"- {a: 1}", lambda file: ["run", f"@{file}"]),
     "split": (

@@ -14,8 +14,8 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
+from suite.papers.public import tables
 from suite.papers.public.cells import load_cells
-from suite.papers.public.league_file import read_league
 from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
@@ -29,7 +29,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> Done:
     steps: Done = []
     answer = [record(Outcome.OK)]
     monkeypatch.setattr(reproduce, "run", lambda overrides, progress: steps.append(("run", overrides)) or answer)
-    monkeypatch.setattr(reproduce, "score_simulator", lambda folder, progress: steps.append(("league", folder)))
+    monkeypatch.setattr(reproduce, "score_simulator", lambda folder, progress: steps.append(("accuracy", folder)))
     monkeypatch.setattr("suite.report.write_report", lambda folder, changed: steps.append(("page", folder)) or folder)
     return steps
 
@@ -61,27 +61,27 @@ def test_command_line_overrides_follow_those_of_an_entry() -> None:
             reproduce.command_line(illegal)
 
 
-@pytest.mark.parametrize("league", [False, True])
-def test_entries_are_run_and_scored_before_the_page(league: bool, tmp_path: Path, done: Done) -> None:
+@pytest.mark.parametrize("scored", [False, True])
+def test_entries_are_run_and_scored_before_the_page(scored: bool, tmp_path: Path, done: Done) -> None:
     arguments = ["scale=smoke", f"reports={tmp_path}", "scale.reproduce=['smoke seed=3',formulas]"]
-    arguments += ["scale.league=true"] if league else []
+    arguments += ["scale.accuracy=true"] if scored else []
     assert reproduce.main(arguments) == Exit.OK
     runs = [("run", ["experiment=smoke", "seed=3", *arguments]), ("run", ["experiment=formulas", *arguments])]
-    assert done == [*runs, *([("league", tmp_path)] if league else []), ("page", tmp_path)]
+    assert done == [*runs, *([("accuracy", tmp_path)] if scored else []), ("page", tmp_path)]
 
 
 def test_scores_are_for_the_page_of_the_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = tuple(cell for cell in load_cells() if cell.group in ("zb_sync", "titan_h200"))
-    monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: cells)
-    progress = Progress(reproduce.LEAGUE_SECONDS)
+    monkeypatch.setattr("suite.papers.public.accuracy.load_cells", lambda path: cells)
+    progress = Progress(reproduce.ACCURACY_SECONDS)
     reproduce.score_simulator(tmp_path, progress)
-    league = read_league(tmp_path)
-    assert league is not None
-    assert league.ranges == (), "suite league makes them"
+    found = tables.read(tmp_path)
+    assert found is not None
+    assert found[0]["low"].isna().all(), "suite accuracy makes ranges"
     assert progress.remaining == 0.0
-    monkeypatch.setattr("suite.papers.public.write_league.load_cells", lambda path: ())
+    monkeypatch.setattr("suite.papers.public.accuracy.load_cells", lambda path: ())
     reproduce.score_simulator(tmp_path, progress)
     assert "refused: cells=" in capsys.readouterr().err
 

@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 
+from suite.config.typed_yaml import read_typed
 from suite.core.errors import SuiteError
 from suite.papers.public.adapter import machines, scored_setups, to_setup
 from suite.papers.public.cells import PublicCell
@@ -38,6 +40,11 @@ class FittedConstant:
     generation: str
     share: float
     cell: str
+
+
+def constants() -> tuple[FittedConstant, ...]:
+    """Fitted constants of constants.yaml."""
+    return tuple(read_typed(list[FittedConstant], Path(__file__).with_name("constants.yaml")))
 
 
 def pair_of(cell: PublicCell) -> Pair:

@@ -10,9 +10,9 @@ from math import log
 
 from suite.core.protocols import Schedule
 from suite.papers.public.adapter import scored_setups
+from suite.papers.public.answers import CellAnswer, answer
 from suite.papers.public.calibrate import Shares
 from suite.papers.public.cells import PublicCell
-from suite.papers.public.score import CellAnswer, answer
 from suite.schedule.placement import is_placed, is_split
 from suite.simulate.operations.setup import TrainingSetup
 

@@ -7,10 +7,8 @@ measured one. The printed times hold no optimizer step and no reduction, so a si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, median
 
 from suite.claims.plans import published_plans
 from suite.core.grid import Grid
@@ -19,8 +17,6 @@ from suite.core.plain_data import read_dataclass
 from suite.core.trace import WAIT
 from suite.papers.public.adapter import SCHEDULES, schedule_of
 from suite.papers.public.cells import PublicCell
-from suite.papers.public.league_file import LeagueSchedule
-from suite.papers.public.score import CellAnswer
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.operations.generation import generations
@@ -109,25 +105,3 @@ def scheduled_error(cell: PublicCell) -> float | None:
         return None
     tokens = (cell.global_batch or 1) * cell.seq / cell.gpus
     return tokens / scheduled_step(cell, times) / (cell.tokens_per_second or 1.0) - 1
-
-
-def schedule_groups(answers: Sequence[CellAnswer]) -> tuple[LeagueSchedule, ...]:
-    """Errors by group and schedule with printed pass times, next to those of the cost model on the same cells."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for one in answers:
-        error = scheduled_error(one.cell)
-        if error is not None:
-            name = SCHEDULES[one.cell.schedule or "1f1b"].name
-            found.setdefault((one.cell.group, name), []).append((error, one.error))
-    return tuple(
-        LeagueSchedule(
-            group,
-            schedule,
-            len(pairs),
-            fmean(abs(error) for error, _ in pairs),
-            max(abs(error) for error, _ in pairs),
-            median(error for error, _ in pairs),
-            fmean(abs(error) for _, error in pairs),
-        )
-        for (group, schedule), pairs in found.items()
-    )

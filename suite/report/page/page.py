@@ -23,13 +23,13 @@ from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
-from suite.papers.public import league_file
+from suite.papers.public import tables
 from suite.report import derive, expectations, records
 from suite.report.files import inert, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
 from suite.report.page import page_budget, sections
 from suite.report.panels import published_figures
-from suite.report.panels.league_section import LeagueSection, league_section
+from suite.report.panels.accuracy_section import AccuracySection, accuracy_section
 from suite.report.plots import perfetto, svg
 from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard, summary_tables
 
@@ -58,9 +58,9 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     store = read_store(folder, changed)
     try:
-        league = read_league_section(folder)
+        accuracy = read_accuracy_section(folder)
     except InvalidRequest as error:  # costs its own section only, like a damaged record
-        league, aside = None, SetAside(league_file.LEAGUE, Aside.LEAGUE, str(error))
+        accuracy, aside = None, SetAside(tables.ACCURACY, Aside.ACCURACY, str(error))
         store = replace(store, aside=(*store.aside, aside))
     sys.stderr.writelines(f"set aside: {file.name}: {file.kind.value}: {file.reason}\n" for file in store.aside)
     settings = load.settings()
@@ -81,20 +81,19 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
         decisions=load.decisions(),
         settings=settings,
         held=page_layout,
-        league=league,
+        accuracy=accuracy,
     )
     return write(folder, "index.html", page)
 
 
-def read_league_section(folder: Path) -> LeagueSection | None:
-    """The section of `folder`/league.json; None where there is no such file.
+def read_accuracy_section(folder: Path) -> AccuracySection | None:
+    """The section of `folder`/accuracy.csv; None where there is no such file.
 
     Raises:
         InvalidRequest: The file is damaged.
     """
-    league = league_file.read_league(folder)
-    has_answers = (folder / league_file.ANSWERS).is_file()
-    return league_section(league, league_file.published_errors(), has_answers) if league else None
+    frames = tables.read(folder)
+    return accuracy_section(*frames) if frames else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def render(
     decisions: Sequence[Decision] = (),
     settings: Settings | None = None,
     held: PageLayout | None = None,
-    league: LeagueSection | None = None,
+    accuracy: AccuracySection | None = None,
 ) -> str:
     """The page as text.
 
@@ -141,7 +140,7 @@ def render(
         exports: Perfetto file by record file, in the store's folder.
         settings: Published settings.
         held: Result of `layout` for the same store.
-        league: Errors of the simulator on public measurements; None for no such section.
+        accuracy: Errors of the simulator on public measurements; None for no such section.
     """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = Environment(
@@ -178,7 +177,7 @@ def render(
         measured=summary_tables.measured(judged, near),
         contradicted=summary_tables.contradicted(judged),
         worst=summary_tables.worst(papers),
-        league=league,
+        accuracy=accuracy,
         turning=summary_tables.turning(judged),
         sections=sections.finished(planned),
         facts=[(name, provenance_table.facts([e for e in store.entries if e.machine == name])) for name in machines],

@@ -24,8 +24,7 @@ from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Outcome, Record
 from suite.core.trace import FORWARD, Span
-from tests.support import nights
-from tests.support.league import league_file
+from tests.support import accuracy, nights
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "/home/alice_w/experiments"
@@ -58,8 +57,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     content = {"grid": {"data": 1, "inter": 1, "tensor": 1}, "spans": [span.row()]}
     with gzip.GzipFile(f"{SECRET}/a.json", "wb", fileobj=(folder / "traces" / "a.json.gz").open("wb")) as trace:
         trace.write(json.dumps(content).encode())
-    league_file().write(folder)
-    (folder / "league.csv").write_text(f"id,refusal\na,{SECRET}/cells.yaml\n")
+    accuracy.write(folder, {"refusal": f"{SECRET}/cells.yaml"})
     with pytest.MonkeyPatch.context() as patch:  # there is no experiment of this name
         patch.setattr("suite.artifact.build.changed_settings", lambda record: "")
         path = make(folder, doctor=[f"python             works: {SECRET}/bin/python"])
@@ -79,7 +77,7 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     expected += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
     expected += ["reports/records/a.json", "reports/records/b.json"]
     expected += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
-    expected += ["reports/league.json", "reports/league.csv"]
+    expected += ["reports/accuracy.csv", "reports/accuracy_constants.csv"]
     assert set(expected) <= files.keys()
     assert "reports/records/rubbish.json" not in files
     assert Grid(**json.loads(gzip.decompress(files["reports/traces/a.json.gz"]))["grid"]) == Grid()

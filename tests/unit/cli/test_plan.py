@@ -14,8 +14,7 @@ from suite.cli import plan
 from suite.cli.main import main
 from suite.config.families import content
 from suite.core.exit_codes import Exit
-from suite.papers.public.calibrate import FittedConstant, share_of, shares
-from suite.papers.public.league import constants
+from suite.papers.public.calibrate import FittedConstant, constants, share_of, shares
 from suite.simulate.operations.setup import TrainingSetup
 from suite.workload import flops
 

@@ -30,7 +30,7 @@ from suite.papers.axonn import figures as axonn
 from suite.papers.axonn import panels as axonn_panels
 from suite.papers.axonn import scaling as axonn_scaling
 from suite.papers.pipeoptim import panels as pipeoptim_panels
-from suite.papers.public.league import constants
+from suite.papers.public.calibrate import constants
 from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
 from suite.papers.samo.ablations import VARIANTS, anchors

@@ -12,24 +12,28 @@ import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.papers.public import adapter, calibrate
+from suite.papers.public.accuracy import (
+    NULL_MODELS,
+    answers,
+    constant_spreads,
+    family_errors,
+    null_errors,
+    score,
+    step_lines,
+)
 from suite.papers.public.adapter import ToldSettings, assumed, node_bandwidth, plausible_setups, sharding_of, to_setup
+from suite.papers.public.answers import CellAnswer, answer, answer_range, memory_error
+from suite.papers.public.calibrate import constants
 from suite.papers.public.cells import CellMachine, Measurement, PublicCell, load_cells
-from suite.papers.public.layout_choices import median_loss, sweep_choices
-from suite.papers.public.league import answers, constants, family_errors, make_league
-from suite.papers.public.memory_errors import memory_error, memory_groups
 from suite.papers.public.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
-from suite.papers.public.null_models import NULL_MODELS, null_errors
-from suite.papers.public.ranges import AnswerRange, answer_range, answer_ranges, range_groups
 from suite.papers.public.schedule_steps import (
     PrintedTimes,
     printed_rows,
     printed_times,
-    schedule_groups,
     scheduled_error,
     scheduled_step,
 )
-from suite.papers.public.score import CellAnswer, answer, by_group, right_orders, score
-from suite.papers.public.spread import constant_spreads, step_lines
+from suite.papers.public.tables import groups, orders, totals
 from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
 from suite.simulate.operations.generation import generations
@@ -201,10 +205,6 @@ def test_facts_that_a_source_leaves_out_follow_from_others_or_defaults() -> None
 # -- scores --------------------------------------------------------------------------------------------------------
 
 
-def answered(cell: PublicCell, factor: float) -> CellAnswer:
-    return CellAnswer(cell, (cell.tokens_per_second or 1.0) * factor, 1.0, True)
-
-
 def test_an_unknown_value_costs_its_cell_only() -> None:
     """A scored cell that is refused counts as 100 %, and neither stops a fit nor a null model."""
     strange = replace(FEW[0], id="strange.one", group="strange", precision="fp3", machine=CellMachine("H900", 8))
@@ -215,37 +215,8 @@ def test_an_unknown_value_costs_its_cell_only() -> None:
     assert calibrate.median_cells(cells) == calibrate.median_cells(FEW)
     model = NULL_MODELS["one share of peak per device"]
     assert null_errors(cells, model) == null_errors(FEW, model)
-    strange_group = next(group for group in make_league(cells).groups if group.group == "strange")
-    assert (strange_group.mean, strange_group.null, strange_group.left_out) == (1.0, 1.0, 1.0)
-
-
-def test_errors_are_averaged_over_groups() -> None:
-    large = [answered(c, 1.1) for c in CELLS if c.group == "lumi_175b"]
-    small = [answered(c, 0.7) for c in CELLS if c.group == "titan_h200"]
-    total = score([*large, *small])
-    assert total.mean == pytest.approx((0.1 + 0.3) / 2)
-    assert [group.bias for group in total.groups] == pytest.approx([0.1, -0.3])
-    one = small[0].cell.id
-    assert score([*large, *small], frozenset([one])).groups[1].cells == 1
-
-
-def test_orders_are_counted_and_low_quality_counts_for_order_only() -> None:
-    low = [answered(replace(c, quality="low"), 1.0) for c in FEW if c.group == "lumi_175b"]
-    high = [answered(c, 2.0) for c in CELLS if c.group == "titan_h200"]
-    assert [group.group for group in score([*low, *high]).groups] == ["titan_h200"]
-    right, pairs = right_orders(low)
-    assert 0 < pairs == right
-    first, second, near = (replace(PLAIN, derived_tokens_per_second_per_gpu=v) for v in (100.0, 110.0, 102.0))
-    wrong = CellAnswer(first, 120.0, 1.0, True)
-    assert right_orders([wrong, CellAnswer(second, 110.0, 1.0, True)]) == (0, 1)
-    assert right_orders([wrong, CellAnswer(near, 1.0, 1.0, True)]) == (0, 0)
-
-
-def test_the_confusion_of_memory_counts_both_outcomes() -> None:
-    oom = replace(PLAIN, status="oom", derived_tokens_per_second_per_gpu=None)
-    given = [replace(answered(PLAIN, 1.0), fits=False), answered(PLAIN, 1.0), CellAnswer(oom, 1.0, 1.0, False)]
-    total = score([*given, CellAnswer(oom, 1.0, 1.0, True)])
-    assert (total.found_fit, total.fit, total.found_oom, total.oom) == (1, 2, 1, 2)
+    found = groups(score(cells, varied=False).steps).loc["strange"]
+    assert found[["mean error", "null model", "without its family"]].tolist() == [1.0] * 3
 
 
 # -- constants -----------------------------------------------------------------------------------------------------
@@ -314,13 +285,13 @@ def test_a_line_through_two_simulations_gives_the_fit() -> None:
 
 def test_the_spread_holds_every_other_choice() -> None:
     cells = [c for c in CELLS if c.group in ("titan_h200", "mlperf_405b_h200", "lumi_175b")]
-    chosen = calibrate.median_cells(cells)
-    fitted = [calibrate.FittedConstant(*pair, calibrate.fit(cell), cell.id) for pair, cell in chosen.items()]
-    spreads = {(s.family, s.generation): s for s in constant_spreads(cells, fitted)}
-    assert {pair: s.cells for pair, s in spreads.items()} == {("h100", "fp8"): 2, ("mi200", "fused"): 5}
-    for spread in spreads.values():
-        assert calibrate.LOWEST <= spread.low <= spread.high <= calibrate.HIGHEST
-        assert spread.best <= spread.worst
+    found = constant_spreads(cells).set_index(["family", "generation"]).dropna()
+    assert set(found.index) == {("h100", "fp8"), ("mi200", "fused")} & set(found.index)
+    assert (found["low"] >= calibrate.LOWEST).all()
+    assert (found["low"] <= found["high"]).all()
+    assert (found["high"] <= calibrate.HIGHEST).all()
+    assert (found["best"] <= found["worst"]).all()
+    assert len(found)
 
 
 # -- null models ---------------------------------------------------------------------------------------------------
@@ -346,37 +317,20 @@ def test_the_bubble_lowers_the_second_null_model() -> None:
     assert bubble(setup) == pytest.approx(one(setup) * m / (m + p - 1))
 
 
-# -- choices of layouts --------------------------------------------------------------------------------------------
-
-
-def test_the_first_choice_is_compared_with_the_measured_best() -> None:
-    sweep = [c for c in CELLS if c.group == "hag_65b" and c.scored]
-    perfect = sweep_choices([answered(c, 1.0) for c in sweep])
-    assert [(choice.place, choice.lost, choice.cells) for choice in perfect] == [(1, 0.0, len(sweep))]
-    best = max(sweep, key=lambda c: c.tokens_per_second or 0.0)
-    worst = min(sweep, key=lambda c: c.tokens_per_second or 0.0)
-    (wrong,) = sweep_choices([answered(c, 100.0 if c is worst else 1.0) for c in sweep])
-    assert (wrong.first, wrong.best, wrong.place) == (worst.id, best.id, 2)
-    assert wrong.lost == median_loss([wrong]) == 1 - (worst.tokens_per_second or 0.0) / (best.tokens_per_second or 1.0)
-    (missing,) = sweep_choices([replace(answered(c, 1.0), fits=c is not best) for c in sweep])
-    assert not missing.found
-    assert missing.place == 0
-
-
 # -- the committed answers -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.exhaustive
-def test_the_league_holds_its_score() -> None:
-    found = answers(CELLS, calibrate.shares(constants()))
-    total = score(found, frozenset(one.cell for one in constants()))
-    assert total.refused == ()
-    assert total.mean < 0.10
-    assert total.percentile < 0.16
-    assert total.orders > 0.92
-    assert total.found_oom >= 0.9 * total.oom
-    assert total.found_fit >= 0.95 * total.fit
-    assert len(by_group(found)) == 36
+def test_the_simulator_keeps_its_accuracy() -> None:
+    steps = score(CELLS, varied=False).steps
+    total = totals(steps).iloc[0]
+    assert (steps["refusal"] == "").all()
+    assert total["mean error"] < 0.08
+    assert total["90th percentile"] < 0.15
+    assert total["right orders"] > 0.92
+    assert orders(steps)[1] == 9139
+    assert [total[name] for name in ("predicted not to fit", "predicted to fit")] == ["59 of 65", "648 of 674"]
+    assert len(groups(steps)) == 36
 
 
 # -- errors of predicted memory on public cells
@@ -391,7 +345,7 @@ def test_units_of_printed_memory() -> None:
         assert printed(40.0, unit).measured.peak_bytes == 40.0 * one
         assert printed(None, unit).measured.peak_bytes is None
     with refused(UnknownName, "memory_unit", "gb", legal="GB"):
-        memory_groups([CellAnswer(printed(40.0, "gb"), 1.0, 40e9, True)])
+        memory_error(CellAnswer(printed(40.0, "gb"), 1.0, 40e9, True))
 
 
 def test_error_is_simulated_over_measured_bytes() -> None:
@@ -399,22 +353,6 @@ def test_error_is_simulated_over_measured_bytes() -> None:
     assert memory_error(CellAnswer(printed(None), 1.0, 44e9, True)) is None
     assert memory_error(CellAnswer(printed(40.0), refusal="no")) is None
     assert memory_error(CellAnswer(printed(40.0, status="oom"), 1.0, 44e9, True)) is None
-
-
-def test_groups_hold_errors_and_both_confusions() -> None:
-    given = [
-        CellAnswer(printed(40.0), 1.0, 44e9, True),
-        CellAnswer(printed(40.0), 1.0, 32e9, False),
-        CellAnswer(printed(40.0), 1.0, 40e9, True),
-        CellAnswer(printed(None, status="oom"), 1.0, 90e9, False),
-        CellAnswer(printed(None, status="oom"), 1.0, 40e9, True),
-    ]
-    (group,) = memory_groups(given)
-    assert (group.cells, group.oom, group.fit) == (3, (1, 2), (2, 3))
-    assert (group.mean, group.largest, group.bias) == pytest.approx((0.1, 0.2, 0.0))
-    (group,) = memory_groups([CellAnswer(printed(None, status="oom"), 1.0, 90e9, False)])
-    assert (group.cells, group.oom, group.mean, group.largest, group.bias) == (0, (1, 1), None, None, None)
-    assert memory_groups([CellAnswer(printed(None), 1.0, 90e9, False)]) == ()
 
 
 # -- nearest public cells of a training setup: family first, then size, devices and settings
@@ -484,14 +422,11 @@ SHARES = {("a100", "fused"): 0.6}
 def test_range_holds_the_point_answer_and_every_changed_answer() -> None:
     point = answer(UNKNOWN, SHARES)
     found = answer_range(point, SHARES)
-    assert found.setups == 2, "no and selective recomputation in place of full recomputation"
     others = [answer(replace(UNKNOWN, recompute=kind), SHARES).tokens_per_second for kind in ("none", "selective")]
     values = [point.tokens_per_second, *others]
-    assert (found.low, found.high) == (min(values, key=lambda v: v or 0.0), max(values, key=lambda v: v or 0.0))
-    assert found.low == point.tokens_per_second, "full recomputation is the slowest"
-    assert found.low < found.high
-    assert [found.holds(value) for value in (found.low, found.high)] == [True, True]
-    assert [found.holds(value) for value in (0.999 * found.low, 1.001 * found.high)] == [False, False]
+    assert found == (min(values, key=lambda v: v or 0.0), max(values, key=lambda v: v or 0.0))
+    assert found[0] == point.tokens_per_second, "full recomputation is the slowest"
+    assert found[0] < found[1]
 
 
 def test_setting_that_changes_no_setup_gives_no_range() -> None:
@@ -505,25 +440,6 @@ def test_told_unmeasured_and_refused_cells_have_no_range() -> None:
     for changed in ({"recompute": "full"}, {"derived_tokens_per_second_per_gpu": None}, {"precision": "int3"}):
         answered = answer(replace(UNKNOWN, **changed), SHARES)
         assert answer_range(answered, SHARES) is None, changed
-        assert answer_ranges([answered], SHARES) == {}, changed
-
-
-def test_groups_count_measurements_inside_and_their_distance() -> None:
-    cells = [
-        replace(PLAIN, id=f"a.{measured:g}", group="a", derived_tokens_per_second_per_gpu=measured)
-        for measured in (100.0, 50.0, 200.0)
-    ]
-    given = [CellAnswer(cell, 100.0) for cell in cells]
-    ranges = {cell.id: AnswerRange(80.0, 110.0, 2) for cell in cells}
-    (group,) = range_groups(given, ranges)
-    assert (group.group, group.cells, group.inside) == ("a", 3, 1)
-    assert group.low == pytest.approx(80 / 100 - 1)
-    assert group.high == pytest.approx(110 / 100 - 1)
-    assert group.distance == pytest.approx((0.0 + (80 / 50 - 1) + (1 - 110 / 200)) / 3)
-    (group,) = range_groups(given, ranges, frozenset(["a.100"]))
-    assert (group.cells, group.inside) == (2, 0)
-    low = [replace(one, cell=replace(one.cell, quality="low")) for one in given]
-    assert range_groups(low, ranges) == ()
 
 
 # -- steps of public cells from printed pass times, without the cost model
@@ -575,11 +491,3 @@ def test_error_compares_throughput() -> None:
 def test_cells_without_printed_times_have_no_error() -> None:
     for changed in ({"source": "arXiv 2411.05288"}, {"pp": 4}, {"microbatch": None}, {"quality": "low"}):
         assert scheduled_error(replace(FIRST, **changed)) is None
-
-
-def test_groups_hold_errors_of_both_models() -> None:
-    measured = FIRST.tokens_per_second or 1.0
-    (group,) = schedule_groups([CellAnswer(FIRST, 1.5 * measured), CellAnswer(replace(FIRST, source="x"), measured)])
-    assert (group.group, group.schedule, group.cells) == ("zb_few_microbatches", "one_f_one_b", 1)
-    assert group.modelled == pytest.approx(0.5)
-    assert group.mean == group.largest == abs(group.bias) == abs(scheduled_error(FIRST) or 0.0)

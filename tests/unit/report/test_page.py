@@ -27,9 +27,8 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Trace
 from suite.core.winner_map import WinnerMap
 from suite.report import write_report
-from tests.support import chrome
+from tests.support import accuracy, chrome
 from tests.support.drawn import drawn
-from tests.support.league import GROUPS, league_file
 from tests.support.pages import Page
 from tests.support.refusals import refused
 from tests.support.report_records import fill, make, store, store_trace
@@ -188,7 +187,7 @@ def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, monkeypat
     elsewhere.mkdir(parents=True)
     (elsewhere / "<b>.json").write_text("<script>")
     encodable = evil.replace("\ud800", "?")
-    league_file((replace(GROUPS[0], group=encodable, family=encodable),)).write(folder)
+    accuracy.write(folder, {"group": encodable, "family": encodable})
     names = ("id", "paper", "where", "quantity", "system", "versus", "unit", "kind", "reach", "value", "hedge")
     row = AnswerRow(Evidence.MEASURED, figure=evil, function=evil, stand_in=evil, identity=True, turned_by=(evil,))
     by_runs = AnswerRow(Evidence.DERIVED, experiment=evil, labels=(evil,), metric=evil)
