@@ -33,7 +33,8 @@ def main(arguments: Arguments) -> int:
         if name not in (law_names := tuple(law.name for law in LAWS)):
             raise UnknownName("law", name, law_names)
     system = SystemUnderTest(arguments.words)
-    print(f"{system.name}: {system.base.system.description or 'a system'}")
+    engine = "the suite's engine" if system.on_engine else "an engine of its own"  # imports its class
+    print(f"{system.name}, on {engine}: {system.base.system.description or 'a system'}")
     begin, verdicts = time.monotonic(), Counter[LawVerdict]()
     for result in examine(system, names):
         law, indented = result.law, f"\n{'':32}".join(result.reason.splitlines()[:13])
