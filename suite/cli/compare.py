@@ -2,6 +2,7 @@
 
     suite compare reports.old reports --metric batch_time
     suite compare 2026-11-21 2026-11-22 --json changes.json
+    suite compare reports/measured/laptop reports/measured/server --page compared.html
 
 A and B are reports folders, folders of reports folders, folders of records, single records or names of nightly runs.
 A comparison of times requires several records per run. Exit status: 0 without a regression, 4 after a regression, 5 if
@@ -30,6 +31,7 @@ NIGHTLY_FOLDER = "reports/nightly"  # default of `suite nightly reports=`
     argument("--level", type=float, default=argparse.SUPPRESS, help="familywise probability of a false alarm"),
     argument("--all", action="store_true", help="list inconclusive and unchanged metrics too"),
     argument("--json", type=Path, metavar="FILE", help="write the comparison there too"),
+    argument("--page", type=Path, metavar="FILE", help="write a page with both sets next to each other, as FILE.html"),
     keys={"reports": f"FOLDER   of nightly runs (default: {NIGHTLY_FOLDER})"},
 )
 def main(arguments: Arguments) -> int:
@@ -41,12 +43,17 @@ def main(arguments: Arguments) -> int:
     for name, value in given.items():
         if not 0 < value <= 0.5:
             raise InvalidRequest(f"--{name} {value}", rule="above 0, at most 0.5", legal=f"--{name} 0.01")
-    if arguments.json:
-        check_file(arguments.json, "--json")
+    for name, file in (("--json", arguments.json), ("--page", arguments.page)):
+        if file:
+            check_file(file, name)
     rule = ChangeRule(metrics=tuple(arguments.metric), **given)
     a, b = (record_sets.read(name, folder) for name in (arguments.a, arguments.b))
     result = comparison.compare(a, b, rule)
     if arguments.json:
         write_atomically(arguments.json, format.as_json(result).encode())
+    if arguments.page:
+        from suite.regression import page
+
+        page.write_comparison(arguments.page, a, b, result, rule)
     print(format.text(result, everything=arguments.all))
     return int(result.exit)

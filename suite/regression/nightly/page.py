@@ -9,59 +9,31 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from suite.core.resources import PACKAGE
 from suite.core.units import seconds, si
-from suite.regression import format, record_sets
-from suite.regression.decide import ChangeVerdict
+from suite.regression import record_sets
 from suite.regression.matching import config_key
 from suite.regression.nightly import night
 from suite.regression.nightly.confirm import NightJudgement
 from suite.regression.nightly.night import Night, NightlyStatus
+from suite.regression.page import render
 from suite.report.files import write
 from suite.report.plots import figure
-from suite.report.plots.svg import INK, SHEET
+from suite.report.plots.svg import INK
 from suite.stats.spread import quartiles
 
-_TEMPLATES = Path(__file__).with_name("templates")
-_STYLE = PACKAGE / "report" / "templates" / "style.css"
 _RECENT = 10  # runs above the trends; the others stand below
 _MAX_ROWS = 400  # of the table of a run; regressions and improvements stand first
 MAX_PLOTS = 40  # one takes 50 ms
-_TONES: dict[str, str] = {
-    NightlyStatus.PASSED: "good",
-    NightlyStatus.FIRST: "good",
-    NightlyStatus.BASELINE_RESET: "trend",
-    NightlyStatus.INCONCLUSIVE: "trend",
-    NightlyStatus.INCOMPLETE: "trend",
-    NightlyStatus.REGRESSION: "bad",
-    NightlyStatus.FAILED: "bad",
-    ChangeVerdict.WORSE: "bad",
-    ChangeVerdict.BETTER: "good",
-    ChangeVerdict.CHANGED: "trend",
-}
-
-
-def _render(template: str, **values: Any) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = Markup(f"{_STYLE.read_text(encoding='utf-8')}\n{SHEET}")
-    return environment.get_template(template).render(style=style, tones=_TONES, format=format, **values)
 
 
 def write_run(place: Path, tonight: Night, judgements: Sequence[NightJudgement]) -> Path:
     """Write `place`/night.html, the page of one nightly run."""
-    return write(place, "night.html", _render("night.html.j2", night=tonight, judgements=judgements, most=_MAX_ROWS))
+    return write(place, "night.html", render("night.html.j2", night=tonight, judgements=judgements, most=_MAX_ROWS))
 
 
 def write_index(folder: Path) -> Path:
@@ -77,7 +49,7 @@ def write_index(folder: Path) -> Path:
         for each in reversed(nights)
     ]
     trends, more = draw_trends(folder, nights)
-    content = _render("nights.html.j2", rows=rows, damaged=damaged, trends=trends, more=more, recent=_RECENT)
+    content = render("nights.html.j2", rows=rows, damaged=damaged, trends=trends, more=more, recent=_RECENT)
     return write(folder, "index.html", content)
 
 

@@ -238,3 +238,24 @@ def test_command_line_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for arguments in ([a, none], [a, str(tmp_path / "nowhere")], [a, b, "--level", "2"]):
         assert main(arguments) == Exit.NOTHING
         assert capsys.readouterr().err.startswith("refused: ")
+
+
+def test_page_puts_another_machine_next_to_this_one(tmp_path: Path) -> None:
+    """Runs of two machines have no verdict, but their medians and the best run of each stand on the page."""
+    other = {"machine": {"processor": "<Xeon>", "cores": 8}}
+    times = (0.2, 0.1), (0.03, 0.04)  # of both runs, by side
+    for side, folder, more in ((0, "a", {}), (1, "b", other)):
+        for label, seconds in zip(("axonn", "gpipe"), times[side], strict=True):
+            store(tmp_path / folder, record([seconds] * 4, label=label, config={"seed": label}, provenance=more))
+    page = tmp_path / "page.html"
+    sets = [str(tmp_path / folder) for folder in "ab"]
+    assert main([*sets, "--page", str(page)]) == Exit.NOT_COMPARABLE
+    text = page.read_text()
+    assert "best batch_time has gpipe in A (100 ms), but axonn in B (30 ms)" in text
+    assert "-85.0 %" in text
+    assert text.count("not comparable") == 2
+    assert "&lt;Xeon&gt;" in text
+    assert main([sets[0], sets[0], "--metric", "peak_memory", "--page", str(page)]) == Exit.OK
+    text = page.read_text()
+    assert "not comparable" not in text
+    assert "batch_time" not in text
