@@ -10,10 +10,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 
-from suite.claims.answer import Cases, Papers, Question
+from suite.claims.answer import Papers
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
-from suite.memory.layout import Layout, dense, mixed_precision, offload, samo
+from suite.memory.layout import Layout, dense, mixed_precision, samo
 from suite.models.image_shapes import VGG, ImageNetwork, WideResNet
 from suite.workload import Transformer
 from suite.workload.split import divide
@@ -21,7 +21,6 @@ from suite.workload.split import divide
 LayoutOf = Callable[[int], Layout]
 ADAM, MOMENTUM = ("moment_1", "moment_2"), ("velocity",)
 MOMENTS = {"adam": ADAM, "sgdm": MOMENTUM}
-STATES = {"theta16": "half", "grad16": "half_gradient", "theta32": "master", "grad32": "gradient"}
 CONVNETS: dict[str, type[ImageNetwork]] = {"wideresnet_101": WideResNet, "vgg_19": VGG}
 GPTS = ("gpt3_xl", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b")
 ENTRIES = 1_000_000  # network size for bytes per parameter; every published sparsity keeps a whole number of entries
@@ -36,10 +35,6 @@ def pruned_states(sparsity: object, optimizer: str = "adam") -> LayoutOf:
     """SAMO's layout of networks pruned to `sparsity` (share of pruned parameters)."""
     density = 1 - Fraction(str(sparsity))  # as printed: 0.9 is nine tenths
     return lambda entries: samo(round(density * entries))(mixed_precision_states(entries, optimizer))
-
-
-def offloaded_states(bucket: int) -> LayoutOf:
-    return lambda entries: offload(bucket=bucket)(mixed_precision_states(entries))
 
 
 def parameter_count(model: str, papers: Papers) -> int:
@@ -73,18 +68,3 @@ def stage_parameters(shape: Transformer, stages: int, stage: int) -> int:
     """Parameters of one stage of an even split, including its copies of tied parameters."""
     layers = shape.shapes()
     return sum(layers[i].parameters + layers[i].tied for i in divide(shape, stages, "even")[stage])
-
-
-def percent_saved(sparsity: object) -> Fraction:
-    """Percent of the bytes of dense mixed-precision states that SAMO saves."""
-    before, after = mixed_precision_states(ENTRIES).bytes(), pruned_states(sparsity)(ENTRIES).bytes()
-    return Fraction(100 * (before - after), before)
-
-
-def bytes_per_parameter(question: Question, papers: Papers, *, state: str) -> tuple[Cases, str]:
-    optimizer = str(question.setting["optimizer"])
-    layout = mixed_precision_states(ENTRIES, optimizer)
-    names = (STATES[state],) if state in STATES else MOMENTS[optimizer]
-    states = [layout[name] for name in names]
-    states_text = " and ".join(f"{one.name} in {one.dtype}" for one in states)
-    return [[Fraction(sum(one.bytes for one in states), ENTRIES)]], f"mixed precision, {optimizer}: {states_text}"

@@ -14,11 +14,8 @@ from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
-from suite.memory import mixed, offloaded
 from suite.papers.equations import FREE
-from suite.papers.model_states import ADAM
 from suite.schedule import MessageDriven, OneFOneB
-from suite.schedule.check import check
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import simulate
 from suite.workload import Transformer
@@ -32,13 +29,6 @@ def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
         schedule, Grid(inter=stages), FlushInterval(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE
     )
     return simulated.makespan - 3.0 * share * MICROBATCHES
-
-
-def after_answers(stages: int, limit: int, microbatches: int) -> list[int]:
-    """Microbatches in flight on the first stage after each answered backward pass, from the checked order."""
-    return answered(
-        check(MessageDriven(pipeline_limit=limit), stages, FlushInterval(0, microbatches, None, 0)).order(0)
-    )
 
 
 def answered(ops: Sequence[Op]) -> list[int]:
@@ -81,36 +71,6 @@ def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
     )
 
 
-def pipeline_limit(question: Question, lab: Lab) -> tuple[Cases, str]:
-    counts = [(int(point["G_inter"]), int(point["microbatches"])) for point in question.points]
-    values = [check(MessageDriven(), stages, FlushInterval(0, batch, None, 0)).peak[0] for stages, batch in counts]
-    return [values], "most microbatches in flight on the first stage, by the checker"
-
-
-def constant_in_flight(question: Question, lab: Lab) -> tuple[Cases, str]:
-    cases = []
-    for stages, limit in ((2, 2), (3, 3), (4, 6), (6, 6), (8, 12)):
-        in_flight = after_answers(stages, limit, 4 * limit)
-        cases.append([limit, min(in_flight), max(in_flight)])
-    return cases, "counted on the first stage after each answered backward pass, 2 to 8 stages, limits of 2 to 12"
-
-
-def resident_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [mixed(int(point["phi"]), ADAM).bytes() for point in question.points]
-    return [values], "bytes of the layout that ranks allocate: memory=dense in mixed precision with Adam"
-
-
-def footprint(question: Question, lab: Lab) -> tuple[Cases, str]:
-    buckets = [int(point["bsize"]) for point in question.points]
-    values = [offloaded(10 * bucket, ADAM, bucket=bucket).bytes(life="bucket") for bucket in buckets]
-    return [values], "bytes that an update fetches or allocates for a bucket: memory=offload"
-
-
-def offloaded_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [offloaded(int(point["phi"]), ADAM, bucket=int(point["bsize"])).bytes() for point in question.points]
-    return [values], "bytes of the layout that ranks allocate on the device: memory=offload"
-
-
 def table_1(question: Question, lab: Lab) -> tuple[Cases, str]:
     setting = question.setting
     shape = Transformer(
@@ -130,14 +90,3 @@ def gpt2_small(
     shapes = [Transformer(12, 768, 12, *sizes) for sizes in zip(positions, vocabulary, strict=True)]
     sizes = " and ".join(f"{shape.vocabulary} words, {shape.sequence} positions" for shape in shapes)
     return [[shape.parameters] for shape in shapes], f"12 layers, 768 wide, the tied matrix once; {sizes}"
-
-
-def ratio_of_all(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Total memory by the account and states of one GPU, both before over after the memory optimization."""
-    plans = [lab.study_plan(when, inter=24) for when in ("before", "after")]
-    bytes_by_plan = [
-        plan.system.layout(entries=-(-plan.shape.parameters // 24), moments=ADAM).bytes() for plan in plans
-    ]
-    return [
-        [plans[0].total() / plans[1].total(), bytes_by_plan[0] / bytes_by_plan[1]]
-    ], "12B on 48 GPUs, G_inter 24; states with buckets"

@@ -17,18 +17,10 @@ from suite.papers.model_states import (
     ENTRIES,
     GIGABYTE,
     mixed_precision_states,
-    offloaded_states,
     parameter_count,
     stage_parameters,
 )
 from suite.workload import Transformer, flops
-
-
-def reduced_bytes(question: Question, papers: Papers) -> tuple[Cases, str]:
-    layout = mixed_precision_states(ENTRIES)
-    sent, full = layout["half_gradient"], layout["gradient"]
-    share = Fraction(sent.bytes, full.bytes)
-    return [[Fraction(sent.bytes, ENTRIES)]], f"{sent.name} in {sent.dtype}, {share} of the {full.dtype} gradient"
 
 
 def states_per_gpu(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -42,19 +34,6 @@ def states_over_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
     (case,), _ = states_per_gpu(question, papers)
     memory = int(papers.machine(str(question.setting["machine"]))["gpu_memory_gigabyte"])
     return [[case[0] / memory]], f"{case[0]:.2f} GB of states over the machine's {memory} GB"
-
-
-def offload_saving(question: Question, papers: Papers) -> tuple[Cases, str]:
-    reference = papers.setting("axonn.sec5b.model_state_per_gpu")
-    entries = ceil(parameter_count(str(reference["model"]), papers) / int(reference["g_inter"]))
-    studies = ("section V studies", "weak scaling")
-    buckets = [*(int(papers.training("axonn", study)["bucket_size"]) for study in studies), 1]
-    cases = [
-        [Fraction(mixed_precision_states(entries).bytes(), offloaded_states(bucket)(entries).bytes())]
-        for bucket in buckets
-    ]
-    buckets_text = ", ".join(si(bucket) for bucket in buckets)
-    return cases, f"layouts before and after offload, {si(entries)} parameters a GPU, buckets of {buckets_text}"
 
 
 def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:

@@ -1,7 +1,7 @@
-"""Counted answers to PipeOptim's claims: versions from ledgers, orders from the checker.
+"""Counts of PipeOptim's versions and passes: ledgers, and the checker's orders.
 
-Table II follows the ledger that the engine obeys (suite.weights.Ledger) in the checker's order at unit cost, with the
-configured schedule, policy and update interval of each system. probes_ranks answers the same claims by real ranks."""
+The ledger that the engine obeys (suite.weights.Ledger) follows the checker's order at unit cost, with the configured
+schedule, policy and update interval of each system. probes_ranks counts on real ranks."""
 
 from __future__ import annotations
 
@@ -16,51 +16,32 @@ from suite.claims.panel import NONE
 from suite.core.expression import evaluate
 from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Kind, Op
-from suite.core.protocols import Read, Schedule, WeightPolicy
+from suite.core.protocols import Read
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
-from suite.schedule import OneFOneB
-from suite.schedule.check import Timeline, check
-from suite.weights import Latest, Ledger
+from suite.schedule.check import check
+from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers
 from suite.workload.recurrent import GNMT
 from suite.workload.split import divide
 
 DEPTH = 4  # stages of every published run
-EPOCH = 50_000 // 128  # mini-batches of the paper's shortest epoch between two drains: CIFAR-100 in 128 images
-
-
-def ordered(stages: int, microbatches: int, update_interval: int = 1) -> Timeline:
-    """Timeline of an epoch of 1F1B without a flush, with forward passes of 1 and backward passes of 2 units."""
-    return check(OneFOneB(), stages, FlushInterval(0, microbatches, update_interval, 0))
-
-
-def ledgers(
-    policy: WeightPolicy, stages: int, update_interval: int | None = 1, schedule: Schedule | None = None
-) -> list[Ledger]:
-    """Ledger of each stage after an epoch long enough for the full pipeline to see one update per stage."""
-    interval = FlushInterval(0, (2 * stages + 4) * (update_interval or 1), update_interval, 0)
-    timeline = check(schedule or OneFOneB(), stages, interval)
-    return run_ledgers(policy, [timeline.order(stage) for stage in range(stages)], interval)
 
 
 def table(system: str, stages: int = DEPTH) -> list[Ledger]:
-    """The ledgers of a configured system."""
+    """Ledgers of a configured system, by stage, after an epoch in which the full pipeline sees an update per stage."""
     configured = systems.configured(system, stages)
-    return ledgers(configured.policy, stages, configured.every, configured.schedule)
+    interval = FlushInterval(0, (2 * stages + 4) * (configured.every or 1), configured.every, 0)
+    timeline = check(configured.schedule, stages, interval)
+    return run_ledgers(configured.policy, [timeline.order(stage) for stage in range(stages)], interval)
 
 
-def reads(ledger: Ledger, microbatch: int, kind: Kind) -> Read:
-    return entries(ledger, kind, steady=False)[microbatch].read
-
-
-def pairs(ledger: Ledger, *, steady: bool = True) -> list[tuple[Read, Read]]:
-    """Versions read by the forward and the backward pass of each mini-batch.
+def pairs(ledger: Ledger) -> list[tuple[Read, Read]]:
+    """Versions read by the forward and the backward pass of each steady mini-batch.
 
     A backward pass that keeps its graph reads the version of its forward pass.
     """
-    forwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.FORWARD, steady=steady)}
-    backwards = {entry.op.index: entry.read for entry in entries(ledger, Kind.BACKWARD, steady=steady)}
+    forwards, backwards = ({entry.op.index: entry.read for entry in entries(ledger, kind)} for kind in PASSES)
     return [(read, backwards.get(index, read)) for index, read in forwards.items()]
 
 
@@ -166,124 +147,7 @@ def bubble(question: Question, source: Any) -> tuple[Cases, str]:
     return [[100 * (1 - busy / (stages * (end - start)))]], note
 
 
-def naive(question: Question, source: Any) -> tuple[Cases, str]:
-    """Start times of the naive order (one pass at a time, down the stages and back) and of the schedule."""
-    checked = check(systems.configured("gpipe", DEPTH).schedule, DEPTH, FlushInterval(0, 3, 1, 0))
-    starts = {slot.op: slot.start for slot in checked.slots if slot.op.kind in PASSES}
-    clock, cases = 0.0, []
-    for index in range(3):
-        down = [(Op(stage, Kind.FORWARD, index), 1.0) for stage in range(DEPTH)]
-        back = [(Op(stage, Kind.BACKWARD, index), 2.0) for stage in reversed(range(DEPTH))]
-        for op, units in (*down, *back):
-            cases.append([clock, starts.pop(op)])
-            clock += units
-    assert not starts
-    return cases, f"three mini-batches on {DEPTH} stages, passes of 1 and 2 units"
-
-
-def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    cases = []
-    for stages in (DEPTH, 2, 8):
-        length, configured = 3 * stages, systems.configured(system, stages)
-        checked = check(configured.schedule, stages, FlushInterval(0, length, configured.every, 0))
-        for stage in range(stages):
-            passes = [(op.kind, op.index) for op in checked.order(stage) if op.kind in PASSES]
-            places = {op: place for place, op in enumerate(passes)}
-            cases += [[place, places[op]] for place, op in enumerate(by_definition(stages, stage, length))]
-    note = "1F1B by definition and the configured schedule, without updates; 4, 2 and 8 stages"
-    return distinct_cases(cases), note
-
-
-def updates_between(question: Question, source: Any) -> tuple[Cases, str]:
-    setting = question.setting
-    gaps = ordered(int(setting["pipeline_stages"]), EPOCH).gaps[int(setting["stage"])]
-    return [[gaps[int(setting["minibatch"]) - 1]]], "updates between the two passes, counted by the checker"
-
-
-def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [_predicted(int(point["D"]), int(point["rank"])) for point in question.points]
-    return [values], "updates that a steady forward pass predicts under the configured policy, from ledgers"
-
-
-def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
-    setting = question.setting
-    predicted = _predicted(int(setting["pipeline_stages"]), int(setting["stage"]))
-    return [[predicted]], "updates that a steady forward pass predicts under the configured policy, from ledgers"
-
-
-def _predicted(stages: int, stage: int) -> float:
-    return steps_ahead(table("pipeoptim", stages)[stage], Kind.FORWARD)
-
-
 # -- versions --------------------------------------------------------------------------------------------------------
-
-
-def forward_version(question: Question, source: Any) -> tuple[Cases, str]:
-    """Version of a forward pass. The paper counts versions and mini-batches from 1, the ledger from 0."""
-    values = []
-    for point in question.points:
-        ledger = table("pipedream", int(point["D"]))[int(point["rank"])]
-        values.append(reads(ledger, int(point["minibatch"]) - 1, Kind.FORWARD).version + 1)
-    return [values], "the version that the forward pass reads, from ledgers"
-
-
-def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
-    values = []
-    for point in question.points:
-        ledger = ledgers(Latest("recompute"), int(point["D"]))[int(point["rank"])]
-        values.append(common_value([float(first.version != second.version) for first, second in pairs(ledger)]))
-    return [values], "both passes read the newest version, from ledgers"
-
-
-def stash_versions(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [table("pipedream", int(p["D"]))[int(p["rank"])].peak for p in question.points]
-    return [values], "peak number of live versions, from ledgers"
-
-
-def double_versions(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[ledger.peak] for ledger in table("pipedream_2bw")], "peak number of live versions per stage"
-
-
-def two_versions(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[ledger.peak] for ledger in table("pipeoptim")], "peak number of live copies per stage"
-
-
-def consistent_but_stale(question: Question, source: Any) -> tuple[Cases, str]:
-    cases = []
-    for kind in PASSES:
-        tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
-        cases.append([staleness(each[rank], kind) for each, rank in tables])
-    return cases, "updates missing from the version of steady forward and backward passes, from ledgers"
-
-
-def stash_stale(question: Question, source: Any) -> tuple[Cases, str]:
-    tables = [(table("pipedream", int(p["D"])), int(p["rank"])) for p in question.points]
-    return [
-        [staleness(each[rank], Kind.FORWARD) for each, rank in tables]
-    ], "updates missing in steady forward passes, from ledgers"
-
-
-def double_stale(question: Question, source: Any) -> tuple[Cases, str]:
-    (serial,) = ledgers(Latest("recompute"), 1)
-    system = "pipedream_2bw"
-    cases = [[staleness(serial, kind), staleness(ledger, kind)] for ledger in table(system) for kind in PASSES]
-    return cases, "updates missing in steady forward and backward passes per stage, from ledgers"
-
-
-def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
-    (serial,) = ledgers(Latest("recompute"), 1)
-    stages = table("pipeoptim", int(question.setting["pipeline_stages"]))
-    read = [reads(ledger, 4, Kind.BACKWARD) for ledger in (serial, *stages)]
-    values = [each.version + each.predict_steps + 1 for each in read]
-    return [
-        values
-    ], "version of the backward pass of mini-batch 5, predicted updates included, counted from 1, from ledgers"
-
-
-def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
-    ledgers = [table("pipeoptim", depth)[-1] for depth in depths]
-    counts = [[sum(entry.read.predict_steps > 0 for entry in ledger.entries)] for ledger in ledgers]
-    return counts, "passes of an epoch that read predicted weights, one case per depth"
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
@@ -291,17 +155,6 @@ def predictions_made(question: Question, source: Any, *, system: str) -> tuple[C
     counts = [predictions(each) for each in table(system)]
     counts_text = ", ".join(f"{each:g}" for each in counts)
     return [[each] for each in counts[:-1]], f"every stage but the last, from ledgers; on all stages {counts_text}"
-
-
-def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    version_pairs = [pair for ledger in table(system) for pair in pairs(ledger, steady=False)]
-    cases = [[first.version, first.version + first.predict_steps, second.version] for first, second in version_pairs]
-    return distinct_cases(cases), "versions read by both passes of every mini-batch on every stage, from ledgers"
-
-
-def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    cases = [[first.version, second.version] for each in table(system) for first, second in pairs(each)]
-    return distinct_cases(cases), "versions read by both passes of every steady mini-batch on every stage, from ledgers"
 
 
 def aimed(question: Question, source: Any) -> tuple[Cases, str]:
@@ -312,8 +165,3 @@ def aimed(question: Question, source: Any) -> tuple[Cases, str]:
     return distinct_cases(
         cases
     ), "versions of steady mini-batches on every stage, from ledgers; while the pipeline fills, s is too large"
-
-
-def weights_memory(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    values = [table(system, int(p["D"]))[int(p["rank"])].peak * p["M"] for p in question.points]
-    return [values], "peak number of live copies, from ledgers, times the bytes of one"

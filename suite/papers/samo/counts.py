@@ -13,14 +13,13 @@ from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
 from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, feeds
+from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
 from suite.memory.layout import Layout, compressed, mixed
 from suite.papers.equations import BYTES, FREE, idle_time
 from suite.papers.model_states import ADAM, CONVNETS, GPTS
 from suite.schedule import MessageDriven, OneFOneB
-from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import Simulation, simulate
 
@@ -34,11 +33,6 @@ PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
 def layout(density: float, entries: int) -> Layout:
     """Layout memory=samo of `entries` prunable weights in mixed precision with Adam."""
     return compressed(entries, ADAM, half=HALF, kept=round(density * entries), of=entries)
-
-
-def indexed(states: Layout) -> int:
-    """Bytes of the permanent compressed states without their index."""
-    return sum(s.bytes for s in states if s != states.read and s.life == "always" and s.kind != "indices")
 
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
@@ -55,16 +49,6 @@ def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule
         if span.category in PASSES:
             busy[span.rank] += span.seconds
     return [simulated.makespan - seconds for seconds in busy]
-
-
-def messages(stages: int, microbatches: int) -> list[float]:
-    """Messages per microbatch that each stage sends and receives."""
-    counts = [0] * stages
-    for span in run(stages, microbatches).trace:
-        if span.op is not None and span.bytes and (fed := feeds(span.op, stages)) is not None:
-            counts[span.op.stage] += 1
-            counts[fed.stage] += 1
-    return [count / microbatches for count in counts]
 
 
 def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
@@ -91,42 +75,9 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
 # -- bytes of layouts ------------------------------------------------------------------------------------------------
 
 
-def dense_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [mixed(int(point["phi"]), ADAM).bytes() for point in question.points]
-    return [values], "bytes of the layout that ranks allocate: memory=dense in mixed precision with Adam"
-
-
-def compressed_states(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [indexed(layout(point["f"], int(point["phi"]))) for point in question.points]
-    return [values], "bytes of the compressed states that ranks allocate: memory=samo"
-
-
 def index(question: Question, lab: Lab) -> tuple[Cases, str]:
     values = [layout(point["f"], int(point["phi"]))["index"].bytes for point in question.points]
     return [values], "bytes of the index that ranks allocate: memory=samo"
-
-
-def theta16(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [layout(point["f"], int(point["phi"]))["half"].bytes for point in question.points]
-    return [values], "bytes of the half-precision weights: memory=samo"
-
-
-def temporary(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [layout(point["f"], int(point["phi"]))["half_copy"].bytes for point in question.points]
-    return [values], "bytes that a step allocates and frees: memory=samo, with all weights in one bucket"
-
-
-def samo_bytes(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [layout(point["f"], int(point["phi"])).bytes() for point in question.points]
-    return [values], "bytes of the layout that ranks allocate, in the step: memory=samo"
-
-
-def saving(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = []
-    for point in question.points:
-        entries = int(point["phi"])
-        values.append(mixed(entries, ADAM).bytes() - layout(1 - point["p"], entries).bytes())
-    return [values], "bytes of memory=dense minus bytes of memory=samo"
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------
@@ -152,13 +103,6 @@ def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
     return cases, f"each stage's idle time and the time of that many passes on one stage: {note}"
 
 
-def per_microbatch(question: Question, lab: Lab, *, stages: int, microbatches: int) -> tuple[Cases, str]:
-    """Messages of every stage, because the paper claims a number for each GPU; both ends have one neighbour (S14)."""
-    counts = messages(stages, microbatches)
-    counts_text = ", ".join(f"{count:g}" for count in counts)
-    return [[count] for count in counts], f"counted on {stages} stages, in order: {counts_text}"
-
-
 def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
     """Bubble in 1F1B, which the paper cites, and in AxoNN's message-driven order."""
     orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
@@ -182,21 +126,6 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
         bubble = {n: Fraction(units_idle) / n for n, units_idle in units.items()}
         cases += [[bubble[n] - bubble[n - 1] for n in counts], [bubble[n] - bubble[n // 2] for n in counts]]
     return cases, "1F1B: by one GPU fewer, by half of them; then message-driven"
-
-
-def per_gpu(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Forward passes of a first stage in a simulated plan of batch size, grid and microbatch size."""
-    values = []
-    for point in question.points:
-        batch, replicas, size = int(point["B"]), int(point["G_data"]), int(point["mbs"])
-        plan = SimulationPlan(
-            lab.shapes["gpt3_xl"], lab.systems["axonn"], Grid(inter=3, data=replicas), batch=batch, microbatch=size
-        )
-        simulated = simulate(
-            MessageDriven(), Grid(inter=3), plan.interval, Fixed(FORWARD, BACKWARD, BYTES), FREE, traced=True
-        )
-        values.append(sum(span.category == PASSES[0] and span.rank == 0 for span in simulated.trace))
-    return [values], "forward passes counted on a first stage of one replica"
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------

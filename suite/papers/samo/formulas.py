@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
 
-from suite.claims.answer import Cases, Papers, Question, range_of_setting
+from suite.claims.answer import Cases, Papers, Question
 from suite.core.units import si
 from suite.core.values import Exact
-from suite.memory.layout import dense, samo
 from suite.papers.finite_difference import slope
 from suite.papers.model_states import (
-    ENTRIES,
     GIGABYTE,
     GPTS,
-    MOMENTS,
     fewest_stages,
     mixed_precision_states,
     parameter_count,
-    percent_saved,
     pruned_states,
 )
 from suite.papers.samo import closed_forms
@@ -28,55 +23,11 @@ from suite.papers.samo.closed_forms import bubble, messages, weighted
 from suite.workload import flops
 
 
-def index_width(question: Question, papers: Papers, *, model: str) -> tuple[Cases, str]:
-    """Bits of a layout's index, or the bits that number the entries of the model's largest layer if these are more."""
-    index = pruned_states("0.9")(ENTRIES)["index"]
-    shape = papers.shape(model)
-    largest = max(layer.parameters for layer in shape.shapes())
-    whole = (shape.parameters - 1).bit_length()
-    needed = (largest - 1).bit_length()
-    note = f"{needed} bits number the largest layer of {model}; {whole} bits would number all its parameters"
-    return [[max(8 * index.bytes // index.entries, needed)]], note
-
-
-def overhead(question: Question, papers: Papers) -> tuple[Cases, str]:
-    moments = MOMENTS[str(question.setting["optimizer"])]
-    single, both = dense(ENTRIES, moments).bytes(life="always"), mixed_precision_states(ENTRIES).bytes()
-    note = f"{both // ENTRIES} against {single // ENTRIES} bytes per parameter, from the two layouts"
-    return [[Fraction(100 * (both - single), single)]], note
-
-
-def compressible(question: Question, papers: Papers) -> tuple[Cases, str]:
-    layout = mixed_precision_states(ENTRIES)
-    rest = layout.bytes() - layout["half"].bytes
-    return [[Fraction(100 * rest, layout.bytes())]], "all states except half, as a share of the layout"
-
-
 def gpt3_states(question: Question, papers: Papers) -> tuple[Cases, str]:
     count = parameter_count(str(question.setting["model"]), papers)
     return [
         [mixed_precision_states(count).bytes() / GIGABYTE]
     ], f"mixed precision and Adam of the {si(count)} parameters of its shape"
-
-
-def break_even(question: Question, papers: Papers) -> tuple[Cases, str]:
-    whole = mixed_precision_states(ENTRIES)
-    break_even_entries = bisect_right(range(ENTRIES + 1), whole.bytes(), key=lambda kept: samo(kept)(whole).bytes()) - 1
-    return [
-        [1 - Fraction(break_even_entries, ENTRIES)]
-    ], f"most unpruned entries of {si(ENTRIES)} for which SAMO needs no more bytes: {break_even_entries}"
-
-
-def saving_ends(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Percent saved at both ends of the setting's range of sparsities."""
-    sparsities = range_of_setting(question, "sparsity")
-    return [
-        [percent_saved(share) for share in sparsities]
-    ], f"layouts with and without SAMO at {' and '.join(sparsities)}"
-
-
-def saving_line(question: Question, papers: Papers) -> tuple[Cases, str]:
-    return [[percent_saved(point["p"]) for point in question.points]], "layouts with and without SAMO at the points"
 
 
 def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:

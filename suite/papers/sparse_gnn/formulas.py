@@ -20,9 +20,8 @@ from suite.claims.claim import Claim
 from suite.core.figure import FigurePanel
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
-from suite.gnn.local_block import LocalBlock
-from suite.gnn.partition.simple import Block, Random
-from suite.gnn.plan import ExchangePlan, Placement, Volumes, count_volumes
+from suite.gnn.partition.simple import Block
+from suite.gnn.plan import ExchangePlan, Placement, Volumes
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, table2_row
@@ -104,18 +103,6 @@ def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [[len(products) for products in products_by_point]], note
 
 
-def memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Entries of all matrices and of the L embedding matrices, over all processes."""
-    values = []
-    for p in question.integer_points():
-        partition = even(p["n"], 4, 1)
-        entries = np.diff(np.arange(16 + 1) * p["nnz"] // 16).reshape(4, 4)  # divided evenly over the blocks
-        volumes = Volumes(partition.needed, partition.rows, entries, partition.placement)
-        widths = GCN(p["L"], p["f"]).widths(p["f"], p["f"])[1:]
-        values.append(int(volumes.entries.sum()) + int(volumes.rows.sum()) * sum(widths))
-    return [values], "constant 1: matrix entries and the L embedding matrices, over all processes"
-
-
 def one_product(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     note = "all pairs exchange equal volumes; a process sends one message after another"
     return [[_all_to_all(p) for p in question.points]], note
@@ -134,67 +121,6 @@ def all_products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def _products_per_epoch(p: Mapping[str, float]) -> int:
     layers, width = int(p["L"]), int(p["f"])
     return len(GCN(layers, width).products(width, width))
-
-
-def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = []
-    for p in question.integer_points():
-        matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-        values.append(count_volumes(matrix, Block().parts(matrix, p["P"], 0), p["P"]).oblivious().total)
-    return [values], "block rows whose sizes differ by at most one"
-
-
-def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = []
-    for matrix in small_matrices():
-        plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
-        blocks = [LocalBlock.from_plan(plan, rank) for rank in range(5)]
-        pairs = [(i, q) for i in range(5) for q in range(5) if i != q]
-        cases += [[len(nonzero_columns(plan, i, q)), int(blocks[q].send_counts[i])] for i, q in pairs]
-    return cases, "R-MAT, a planted partition and a directed matrix in a random order, five processes"
-
-
-def never_more(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = []
-    for matrix in small_matrices():
-        for partitioner in (Block(), Random()):
-            for k in (2, 3, 8, 64):
-                volumes = count_volumes(matrix, partitioner.parts(matrix, k, 0), k)
-                cases.append([4 * volumes.total, 4 * volumes.oblivious().total])
-    return cases, "bytes at width 1; three matrices, two orders, 2 to 64 processes"
-
-
-def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = []
-    for matrix in small_matrices():
-        parts = Random().parts(matrix, 6, 0)
-        operands = (matrix.T.tocsr(), matrix)
-        forward, backward = (count_volumes(csr_array(operand), parts, 6).needed for operand in operands)
-        cases += [[4 * a, 4 * b] for a, b in zip(forward.ravel(), backward.ravel(), strict=True)]
-    return cases, "columns of A^T and of A: R-MAT, a planted partition, and a directed matrix"
-
-
-def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [GCN(1, p["f"]).parameters(p["f"], p["f"]) for p in question.integer_points()]
-    return [values], "weights of one layer, replicated on all processes"
-
-
-def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = []
-    for p in question.integer_points():
-        placement = Placement.of(p["P"], p["c"])
-        rows_per_process = np.bincount([placement.coordinates(rank)[0] for rank in range(placement.processes)])
-        values.append(int(np.count_nonzero(rows_per_process == p["c"])))
-    return [values], "block rows stored on exactly c processes"
-
-
-def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = []
-    for p in question.integer_points():
-        placement = Placement.of(p["P"], p["c"])
-        counts = {len(placement.stages(rank)) for rank in range(placement.processes)}
-        values.append(counts.pop() if len(counts) == 1 else float("nan"))
-    return [values], "stages of every process"
 
 
 def one_product_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -223,18 +149,6 @@ def _other_costs(p: Mapping[str, float]) -> str:
 
 def all_products_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [[_products_per_epoch(p) * _bound(p) for p in question.points]], _other_costs(question.points[0])
-
-
-def all_reduce_words(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = []
-    for p in question.integer_points():
-        placement = Placement.of(p["P"], p["c"])
-        values.append(int(even(p["n"], placement.parts, 1, placement).all_reduce_rows.max()) * p["f"])
-    return [values], "words of the largest block row"
-
-
-def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[Placement.of(p["P"], p["c"]).parts for p in question.integer_points()]], "block rows of the grid"
 
 
 def cut_row_cost_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:

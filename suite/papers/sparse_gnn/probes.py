@@ -19,10 +19,9 @@ from suite.config.plugins import misfit
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition import partition
 from suite.gnn.partition.simple import Random
-from suite.gnn.plan import ExchangePlan, Placement
+from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.probes_watch import Traffic, watch_groups
@@ -129,32 +128,6 @@ def accuracy(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def activation(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     cases = [[_training(lab, system, grid).extra_bytes] for system in lab.exchanges for grid in GRIDS]
     return cases, "bytes sent in addition to sparse products and sums"
-
-
-def replicated_once(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """1D by Algorithm 1 on the undivided matrix, and 1.5D with c = 1 by the blocks of a plan."""
-    rng = np.random.default_rng(0)
-    matrix = operator(GRAPH.load(0))
-    x = rng.standard_normal((matrix.shape[0], 3))
-    plan = ExchangePlan.build(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
-    z_grid, sent_grid = multiply_on_grid(plan, x[plan.order])
-    z_1d, sent_1d = multiply_in_1d(plan.matrix, plan.offsets, x[plan.order])
-    entries = zip(z_1d.ravel(), z_grid.ravel(), strict=True)
-    cases = [[a or ZEROS, b or ZEROS] for a, b in entries]
-    return [*cases, *map(list, zip(sent_1d, sent_grid, strict=True))], "entries of the product, then bytes sent"
-
-
-def multiply_on_grid(plan: ExchangePlan, x: Any) -> tuple[Any, list[int]]:
-    """A x by the blocks that each process of the plan's grid multiplies, and the bytes that each sends."""
-    z = np.zeros((plan.vertices, x.shape[1]))
-    sent = []
-    for rank in range(plan.placement.processes):
-        block = LocalBlock.from_plan(plan, rank)
-        own_rows = slice(plan.offsets[block.row], plan.offsets[block.row + 1])
-        for q in plan.placement.stages(rank):
-            z[own_rows] += block.full_width(q) @ x[plan.offsets[q] : plan.offsets[q + 1]]
-        sent.append(int(block.send_counts.sum()) * x.shape[1] * VALUE)
-    return z, sent
 
 
 def multiply_in_1d(matrix: csr_array, offsets: Any, x: Any) -> tuple[Any, list[int]]:

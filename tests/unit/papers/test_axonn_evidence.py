@@ -39,13 +39,6 @@ def test_idle_time_is_that_of_filling_and_draining() -> None:
 
 
 def test_passes_in_flight_by_hand() -> None:
-    assert counts.after_answers(3, 3, 12) == [3] * 9
-    assert counts.after_answers(4, 6, 24) == [6] * 18
-    assert counts.after_answers(2, 2, 2) == []
-    name = "axonn.sec3c.constant_in_flight"
-    (row,) = [row for row in CLAIMS[name].answers if row.figure == "formulas"]
-    values = answer(CLAIMS[name], row, None).values
-    assert values == tuple(limit for limit in (2, 3, 6, 6, 12) for _ in ("limit", "fewest", "most"))
     ops = [Op(0, kind, index) for kind, index in ((Kind.FORWARD, 0), (Kind.FORWARD, 1), (Kind.BACKWARD, 0))]
     assert probes.max_in_flight(ops) == 2
     assert counts.answered([*ops, Op(0, Kind.FORWARD, 2)]) == [2]

@@ -29,10 +29,7 @@ from tests.support.refusals import refused
 
 CLAIMS = {name: claim for name, claim in published().items() if claim.paper == "samo"}
 PAPERS = Papers(CLAIMS, {}, {})
-ROWS, EQUATIONS = (
-    {claim.id: row for claim, row in answers_of_figure(CLAIMS.values(), figure)}
-    for figure in ("samo_small", "formulas")
-)
+ROWS = {claim.id: row for claim, row in answers_of_figure(CLAIMS.values(), "samo_small")}
 
 
 def ours(name: str, evidence: Evidence = Evidence.MEASURED, source: Any = None) -> Answer:
@@ -60,7 +57,6 @@ def test_bytes_of_a_rank_by_hand() -> None:
     assert bytes_of.step_bytes(bytes_of.small(400)) == 0
     assert bytes_of.total(400, Fraction(1, 4)) == (24 * 100) + 2 * 400
     assert counts.layout(0.1, 1000).bytes() == 2 * 1000 + (2 + 4 + 4 + 8 + 4 + 2) * 100
-    assert counts.indexed(counts.layout(0.25, 1000)) == 18 * 250
     assert counts.layout(0.75, 1000).bytes() == mixed(1000, counts.ADAM).bytes()  # where nothing is saved
 
 
@@ -87,7 +83,6 @@ def test_measured_answers_by_hand() -> None:
         claim = CLAIMS[f"samo.sec3d.{name}"]
         values = ours(claim.id).values
         assert len(values) == len(set(values)) == len(claim.points)
-        assert answer(claim, EQUATIONS[claim.id], None).values == values, "as the layouts have it"
     pairs = ours("samo.sec3c.optimizer_identical").values
     assert len(set(pairs)) > 100  # weights, not a constant
     assert pairs[::2] == pairs[1::2]
@@ -106,7 +101,6 @@ def test_messages_and_idle_time_by_hand() -> None:
         *[(1, 4, 4, 2)] * 2,
         *[(2, 2, 2, 2)] * 2,
     ]
-    assert [counts.messages(stages, 7) for stages in (4, 2, 1)] == [[2, 4, 4, 2], [2, 2], [0]]
     for stages, microbatches in ((1, 3), (3, 5), (2, 2), (6, 20)):
         assert counts.bubbles(stages, microbatches) == [3.0 * (stages - 1)] * stages
 

@@ -107,12 +107,6 @@ def test_counted_formulas_equal_printed_expressions() -> None:
 
 
 def test_answers_that_need_no_stand_in() -> None:
-    assert all(a == b for a, b in ours("sec4.1.aware_volume"))
-    pairs = ours("sec4.1.backward_same")
-    assert all(a == b for a, b in pairs[:72])
-    assert [sum(column) / 4 for column in zip(*pairs[72:], strict=True)] == [619, 638]  # of the directed graph
-    assert all(aware <= oblivious for aware, oblivious in ours("sec4.1.aware_never_more"))
-    assert sum(aware < oblivious for aware, oblivious in ours("sec4.1.aware_never_more")) > 10
     assert all(latency < volume for latency, volume in ours("sec1.volume_bound"))
     growth = ours("sec7.1.broadcast_log_p2p_linear")
     assert all(broadcast < 1.7 for broadcast, _ in growth[::2])
