@@ -12,6 +12,7 @@ from suite.claims import load
 from suite.claims.answer import answers_of_figure, metrics_of
 from suite.claims.claim import Claim, Evidence
 from suite.claims.cluster_runs import Lab
+from suite.claims.formula_executor import FIGURE
 from suite.claims.model_shapes import ModelGroup, transformers
 from suite.claims.panel import Panels, with_marks
 from suite.claims.plans import published_plans
@@ -107,12 +108,20 @@ def figure_result(
 
 
 def find_figure(figure: str, papers: Sequence[str] = ()) -> tuple[str, Panels]:
-    """Paper and panel function of a figure, from FIGURES of a paper's panels.py.
+    """Paper and panel function of a figure, from FIGURES of a paper's panels.py; a figure may have answers alone.
 
     Raises UnknownName if none of `papers`, by default all, has the figure."""
-    drawing = [paper for paper in papers or load.papers() if (load.FOLDER / paper / "panels.py").is_file()]
+    known = papers or load.papers()
+    rows = ((claim, row) for claim in load.claims() for row in claim.answers if claim.paper in known)
+    alone: dict[str, tuple[str, Panels]] = {
+        row.figure: (claim.paper, lambda *_: ()) for claim, row in rows if row.figure not in ("", FIGURE)
+    }
+    drawing = [paper for paper in known if (load.FOLDER / paper / "panels.py").is_file()]
     modules = {paper: import_module(f"suite.papers.{paper}.panels") for paper in drawing}
-    figures = {name: (paper, draw) for paper, module in modules.items() for name, draw in module.FIGURES.items()}
+    drawn: dict[str, tuple[str, Panels]] = {
+        name: (paper, draw) for paper, module in modules.items() for name, draw in module.FIGURES.items()
+    }
+    figures = alone | drawn
     if figure not in figures:
         raise UnknownName("simulated figure", figure, figures)
     return figures[figure]

@@ -83,8 +83,7 @@ def _unturned() -> int:
 def _fit(arguments: Arguments) -> int:
     from suite.claims import load
     from suite.papers.pipeoptim import figures as pipeoptim
-    from suite.papers.samo.ablations import anchors
-    from suite.papers.samo.calibrate import fit_summit, fitted_constants
+    from suite.papers.samo.calibrate import anchors, fit_summit, fitted_constants
     from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
 
     labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]

@@ -5,12 +5,10 @@ bytes, messages and ops of real ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
@@ -40,24 +38,6 @@ def answered(ops: Sequence[Op]) -> list[int]:
             counts.append(in_flight)
         previous = op.kind
     return counts
-
-
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    depths = (2, 4, 8, 16)
-    orders: dict[str, Schedule] = {"1F1B": OneFOneB(), "message-driven": MessageDriven()}
-    times = {name: [idle(order, count) for count in depths] for name, order in orders.items()}
-    title = f"Idle time of a stage over G_inter, {MICROBATCHES} microbatches (t_f = 1, t_b = 2 on every stage)"
-    return [
-        FigurePanel(
-            title,
-            "unit",
-            [str(count) for count in depths],
-            times,
-            axis="G_inter, stages",
-            quantity="idle time",
-            evidence="derived",
-        )
-    ]
 
 
 def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from suite.claims.panel import Panels
-from suite.papers.axonn import counts, figures, scaling
+from suite.papers.axonn import figures, scaling
 
 FIGURES: Mapping[str, Panels] = {
     "axonn_fig5": figures.fig5_panels,
@@ -15,5 +15,4 @@ FIGURES: Mapping[str, Panels] = {
     "axonn_fig9": scaling.fig9_panels,
     "axonn_table2": scaling.table2_panels,
     "axonn_fig11": scaling.fig11_panels,
-    "axonn_small": counts.small_panels,
 }

@@ -22,8 +22,6 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule.check import check
 from suite.weights import Ledger
 from suite.weights.version_table import PASSES, entries, run_ledgers
-from suite.workload.recurrent import GNMT
-from suite.workload.split import divide
 
 DEPTH = 4  # stages of every published run
 
@@ -56,11 +54,6 @@ def staleness(ledger: Ledger, kind: Kind) -> float:
     return common_value([entry.staleness for entry in reads])
 
 
-def steps_ahead(ledger: Ledger, kind: Kind) -> float:
-    """Number of updates that a steady pass predicts ahead."""
-    return common_value([entry.read.predict_steps for entry in entries(ledger, kind) or entries(ledger, Kind.FORWARD)])
-
-
 def predictions(ledger: Ledger) -> float:
     """Passes per steady mini-batch that read predicted weights; passes that share a kept graph count once."""
     count = sum(entry.read.predict_steps > 0 for kind in PASSES for entry in entries(ledger, kind))
@@ -86,19 +79,9 @@ def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]
         for system, each in tables.items()
         for kind in PASSES
     }
-    predicted = {
-        f"{system}, {kind.name.lower()}": [steps_ahead(ledger, kind) for ledger in tables[system]]
-        for system in ("spectrain", "pipeoptim")
-        for kind in PASSES
-    }
-    network = GNMT()
-    weights = [4 * sum(network.shapes()[i].parameters for i in part) / 2**20 for part in divide(network, DEPTH, "cost")]
-    sizes = {name: [c * w for c, w in zip(copies, weights, strict=True)] for name, copies in peaks.items()}
     return [
-        _panel("copies of a stage's weights", "version", peaks, "weight versions", paper, table=True),
-        _panel("updates that weights lack when a pass reads them", "update", late, "staleness", table=True),
-        _panel("Weights of GNMT-8 in single precision, with their copies", "MiB", sizes, "memory"),
-        _panel("Updates that a pass predicts ahead", "update", predicted, "prediction distance"),
+        _panel("copies of a stage's weights", "version", peaks, "weight versions", paper),
+        _panel("updates that weights lack when a pass reads them", "update", late, "staleness"),
     ]
 
 
@@ -108,10 +91,8 @@ def _panel(
     ours: Mapping[str, Sequence[float]],
     quantity: str,
     paper: Mapping[str, Sequence[float]] | None = None,
-    *,
-    table: bool = False,
 ) -> FigurePanel:
-    """Panel over the stages; `table` marks it as part of Table II."""
+    """Panel of Table II over the stages."""
     return FigurePanel(
         title,
         unit,
@@ -121,8 +102,8 @@ def _panel(
         axis="stage",
         quantity=quantity,
         evidence="derived",
-        figure="Table II" if table else "",
-        publication="PipeOptim" if table else "",
+        figure="Table II",
+        publication="PipeOptim",
     )
 
 

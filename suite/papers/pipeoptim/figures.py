@@ -82,14 +82,11 @@ def policy(system: str, graph: str = "recompute") -> WeightPolicy:
     return changed
 
 
-def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute", *, own: bool = False) -> LayerPlan:
-    """Plan of a system with `batch` samples per mini-batch, or per microbatch of GPipe's four.
-
-    With `own`, PipeDream's rule on the suite's profile sets the stage boundaries instead of the public code.
-    """
+def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute") -> LayerPlan:
+    """Plan of a system with `batch` samples per mini-batch, or per microbatch of GPipe's four."""
     stages, flush, shape = pipeoptim_run()["stages"], system == "gpipe", network(lab, model)
     cuts = (0, *pipeoptim_run()["cuts"][model], len(shape.shapes()))
-    own = own or lab.choice("plan.pipeoptim.cuts", "public code") == "profile"
+    own = lab.choice("plan.pipeoptim.cuts", "public code") == "profile"
     configured = systems.configured(system, stages)
     return LayerPlan(
         shape,
@@ -105,14 +102,14 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
     )
 
 
-def rate(lab: Lab, model: str, system: str, batch: int, own: bool = False) -> float:
+def rate(lab: Lab, model: str, system: str, batch: int) -> float:
     """Samples per second of a full pipeline."""
 
     def simulated() -> float:
-        run_plan = plan(lab, model, system, batch, own=own)
+        run_plan = plan(lab, model, system, batch)
         return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.efficiency("pipeoptim")))
 
-    images_per_second: float = lab.figure_cache.get(("pipeoptim", model, system, batch, own), simulated)
+    images_per_second: float = lab.figure_cache.get(("pipeoptim", model, system, batch), simulated)
     return images_per_second
 
 
@@ -131,11 +128,6 @@ def fixed_batch_rate(lab: Lab, model: str, system: str) -> float:
 def largest_batch_rate(lab: Lab, model: str, system: str) -> float:
     """Samples per second at the largest batch (Figure 6 and Table VI)."""
     return rate(lab, model, system, largest(lab, model, system))
-
-
-def own_cuts_rate(lab: Lab, model: str, system: str) -> float:
-    """Samples per second of Figure 6 on the suite's own stage boundaries, with the same constants."""
-    return rate(lab, model, system, largest(lab, model, system), True)
 
 
 def gain(lab: Lab, model: str, rate_of: Rate) -> float:
@@ -162,7 +154,7 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Seq
     printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
     figure = f"Figure {name.removeprefix('fig')}"
     null = {"pipeoptim": [NULL] * len(points)}
-    panels = [
+    return [
         PaperPanel(
             "throughput on four P100",
             "sample/s",
@@ -184,11 +176,6 @@ def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Seq
             figure=figure,
         ),
     ]
-    if name == "fig6":
-        by_cuts = {"public code": gains, "PipeDream's rule here": [gain(lab, model, own_cuts_rate) for model in MODELS]}
-        title = "PipeOptim over GPipe by the cuts, same constants"
-        panels.append(FigurePanel(title, "percent", MODELS, by_cuts, axis="network", quantity="gain in throughput"))
-    return panels
 
 
 def _compared_rates(lab: Lab, rate_of: Rate, system: str) -> Cases:

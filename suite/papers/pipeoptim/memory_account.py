@@ -59,18 +59,6 @@ def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel
                 figure="Table V",
             )
         )
-    versions = {model: [weights(lab, model, system) / 1e6 for system in SYSTEMS] for model in MODELS}
-    panels.append(
-        FigurePanel(
-            "Weight versions of the stage that holds most",
-            "MB",
-            SYSTEMS,
-            versions,
-            axis="system",
-            quantity="memory",
-            evidence="derived",
-        )
-    )
     return panels
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from suite.claims.panel import Panels
-from suite.papers.pipeoptim import counts, figures, memory_account, predictions
+from suite.papers.pipeoptim import counts, figures, memory_account
 
 FIGURES: Mapping[str, Panels] = {
     "pipeoptim_fig5": partial(figures.throughput_panels, name="fig5", rate_of=figures.fixed_batch_rate),
@@ -14,5 +14,4 @@ FIGURES: Mapping[str, Panels] = {
     "pipeoptim_table5": memory_account.table5_panels,
     "pipeoptim_table6": figures.table6_panels,
     "pipeoptim_small": counts.small_panels,
-    "pipeoptim_distance": predictions.distance_panels,
 }

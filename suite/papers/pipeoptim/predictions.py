@@ -1,21 +1,17 @@
 """Answers to PipeOptim's claims on weights: formulas by the engine's update rules, distances in a small network.
 
 The network is trained by replay on scikit-learn's digits with the paper's optimizers, learning rates and smallest
-mini-batch, from two seeds. A further figure, which the paper lacks, shows the distance of predicted from true weights.
-"""
+mini-batch, from two seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
-from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.core.figure import FigurePanel
 from suite.data import images
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
@@ -26,29 +22,25 @@ if TYPE_CHECKING:
 OPTIMIZERS = ("sgdm", "adam", "adamw")
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
 SEEDS = (0, 1)
-SIZES = (8, SAMPLES, 128)  # mini-batch sizes: gradient noise affects predictions
-LONG, WINDOW = 192, 16  # mini-batches of the figure, and of a mean value in it
 TAUGHT = f"scikit-learn's digits, {MINI_BATCHES} mini-batches of {SAMPLES} on {DEPTH} stages, seeds {SEEDS}"
 
 
-def batches(seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES) -> list[tuple[Any, Any]]:
+def batches(seed: int) -> list[tuple[Any, Any]]:
     source, shape = images.digits(), SimpleNamespace(classes=images.DIGITS, colours=1, image=images.DIGITS_SIDE)
-    return [source.batch(number, size=samples, seed=seed, shape=shape) for number in range(count)]
+    return [source.batch(number, size=SAMPLES, seed=seed, shape=shape) for number in range(MINI_BATCHES)]
 
 
 @cache
-def _run(system: str, policy: Any, every: int, optimizer: str, seed: int, count: int, samples: int) -> WatchedTraining:
+def _run(system: str, policy: Any, every: int, optimizer: str, seed: int) -> WatchedTraining:
     from suite.papers.pipeoptim import probes
 
     rule = probes.RULES[optimizer]
     if system == "spectrain":
         policy, rule = probes.UncheckedPolicy(policy), probes.smoothed(optimizer)
-    return probes.train_watched(policy, rule, batches(seed, count, samples), every=every, seed=seed)
+    return probes.train_watched(policy, rule, batches(seed), every=every, seed=seed)
 
 
-def run(
-    lab: Lab, system: str, optimizer: str, seed: int, count: int = MINI_BATCHES, samples: int = SAMPLES
-) -> WatchedTraining:
+def run(lab: Lab, system: str, optimizer: str, seed: int) -> WatchedTraining:
     """Watched training with the configured policy of a system.
 
     SpecTrain predicts from a smoothed gradient for every optimizer here. The engine rejects that; the probe allows it
@@ -56,7 +48,7 @@ def run(
     """
     configured = systems.configured(system, DEPTH)
     policy: Any = configured.policy
-    return _run(system, policy, configured.every or 1, optimizer, seed, count, samples)
+    return _run(system, policy, configured.every or 1, optimizer, seed)
 
 
 # -- formulas --------------------------------------------------------------------------------------------------------
@@ -141,48 +133,3 @@ def pipeoptim_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
 
 
 # -- distances of predicted weights ----------------------------------------------------------------------------------
-
-
-def distance_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    """Distances of predicted from true weights, as means over windows of mini-batches of one network."""
-    starts = range(0, LONG, WINDOW)
-    places = [str(start) for start in starts]
-    panels, distances = [], {}
-    for name in OPTIMIZERS:
-        training = run(lab, "pipeoptim", name, 0, LONG)
-        parts = [[i for i in range(start, start + WINDOW) if i in training.steady] for start in starts]
-        curves = {f"stage {stage}": [training.share(part, stage) for part in parts] for stage in range(DEPTH - 1)}
-        panels.append(
-            FigurePanel(
-                f"Distance of predicted from true weights, over that of the newest ones: {name}",
-                "ratio",
-                places,
-                curves,
-                axis="mini-batch",
-                quantity="distance over that of the newest",
-                evidence="derived",
-            )
-        )
-        for label, difference in (("predicted", training.forward), ("newest", training.late)):
-            distances[f"{name}, {label}"] = [
-                fmean(training.distance(index, difference) for index in part) for part in parts
-            ]
-    title = "Distance of weights at the forward pass from those that serial training reads, all stages"
-    smaller = "The same of three systems with SGD and momentum, by the samples of a mini-batch"
-    late = {
-        system: [fmean(run(lab, system, "sgdm", seed, samples=n).staleness for seed in SEEDS) for n in SIZES]
-        for system in ("pipedream", "pipedream_2bw", "pipeoptim")
-    }
-    sizes = FigurePanel(
-        smaller,
-        "ratio",
-        [str(n) for n in SIZES],
-        late,
-        axis="samples",
-        quantity="relative distance",
-        evidence="derived",
-    )
-    steps = FigurePanel(
-        title, "ratio", places, distances, axis="mini-batch", quantity="relative distance", evidence="derived"
-    )
-    return [*panels, steps, sizes]

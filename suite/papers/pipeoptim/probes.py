@@ -219,21 +219,9 @@ class WatchedTraining:
         newest = max(watch.versions)
         return watch.versions[min(newest, watch.forward[index][0] + self.ahead[stage][index])]
 
-    def share(self, part: Sequence[int], stage: int) -> float:
-        """Share of the predicted distance that remains, on one stage over some mini-batches."""
-        missed, moved = (
-            sum(float(difference(stage, index).norm()) for index in part) for difference in (self.missed, self.moved)
-        )
-        return missed / moved
-
-    @property
-    def removed(self) -> float:
-        """Share of the distance between stale and true weights that prediction removes."""
-        return 1 - self.total(self.missed) / self.total(self.moved)
-
     @property
     def removed_by_direction(self) -> float:
-        """The same share with each prediction scaled by the best nonnegative factor.
+        """Share of the distance between stale and true weights that predictions remove, each scaled by its best factor.
 
         It does not depend on the length of the predicted step, whose scale differs between optimizers.
         """

@@ -14,11 +14,24 @@ from dataclasses import replace
 
 from scipy.optimize import brentq
 
+from suite.claims.blind import Hidden
+from suite.claims.claim import Claim
 from suite.claims.cluster_runs import SUMMIT, Lab
-from suite.core.errors import InvalidRequest
+from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.simulate.cost.efficiency import Efficiency
 
 Error = Callable[[Lab], float]
+
+
+def anchors(claims: Mapping[str, Claim]) -> dict[str, float]:
+    """Published numbers by claim, to which constants are fitted.
+
+    Raises:
+        HiddenOutcome: In blind mode.
+    """
+    if hides := [claim.id for claim in claims.values() if isinstance(claim.value, Hidden)]:
+        raise HiddenOutcome(hides[0])
+    return {name: claim.value for name, claim in claims.items() if isinstance(claim.value, float)}
 
 
 def with_summit(lab: Lab, efficiency: Efficiency) -> Lab:

@@ -5,18 +5,15 @@ ranks run. Answers on tensors train a small network (suite.papers.samo.probes); 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from suite.claims.answer import Cases, Question, distinct_cases
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
-from suite.memory.layout import Layout, compressed, mixed
+from suite.memory.layout import Layout, compressed
 from suite.papers.equations import BYTES, FREE, idle_time
 from suite.papers.model_states import ADAM, CONVNETS, GPTS
 from suite.schedule import MessageDriven, OneFOneB
@@ -49,27 +46,6 @@ def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule
         if span.category in PASSES:
             busy[span.rank] += span.seconds
     return [simulated.makespan - seconds for seconds in busy]
-
-
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    shares = (0.0, 0.25, 0.5, 0.8, 0.9, 0.95)
-    entries = 1_000_000
-    rows = {
-        "axonn": [mixed(entries, ADAM).bytes() / entries] * len(shares),
-        "axonn_samo": [layout(1 - share, entries).bytes() / entries for share in shares],
-    }
-    title = "Bytes of a prunable parameter's model states over sparsity, mixed precision with Adam"
-    return [
-        FigurePanel(
-            title,
-            "byte",
-            [f"{share:g}" for share in shares],
-            rows,
-            axis="sparsity, share of weights",
-            quantity="model states per parameter",
-            evidence="derived",
-        )
-    ]
 
 
 # -- bytes of layouts ------------------------------------------------------------------------------------------------

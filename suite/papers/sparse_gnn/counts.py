@@ -6,14 +6,14 @@ for Protein to the paper's small cut, so these rows are calibrated and never rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from suite.claims.answer import Cases, Question
 from suite.claims.claim import Claim
 from suite.claims.panel import published_number
 from suite.core.figure import FigurePanel
 from suite.gnn.partition.protocol import Quality
-from suite.gnn.plan import Placement, Volumes
+from suite.gnn.plan import Placement
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import PaperPanel, fitting_counts
 
@@ -58,9 +58,6 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     }
     sizes = {column: [ours[p][column] for p in PROCESSES] for column in ("average", "maximum")}
     random = {"average": [table2_row(lab, p, RANDOM)["average"] for p in PROCESSES]}
-    matrix_size = Dataset.of("amazon").vertices * VALUE * WIDTH / MEGABYTE  # megabytes of H
-    shares = [ours[p]["average"] * p / matrix_size for p in PROCESSES]
-    paper = [published_number(claims, f"sparse_gnn.table2.average.p_{p}", p / matrix_size) for p in PROCESSES]
     return [
         PaperPanel(
             "what a process sends on Amazon with METIS (null: in a random order)",
@@ -85,16 +82,6 @@ def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
             evidence="derived",
             figure="Table 2",
         ),
-        FigurePanel(
-            "Rows sent by all processes, per vertex",
-            "row",
-            names,
-            {"average": shares},
-            {"average": paper},
-            axis="processes",
-            quantity="rows per vertex",
-            evidence="derived",
-        ),
     ]
 
 
@@ -116,50 +103,6 @@ def imbalance_by_count(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 # -- volumes -----------------------------------------------------------------------------------------------------------
-
-
-def total(volumes: Volumes) -> float:
-    return volumes.total
-
-
-def busiest(volumes: Volumes) -> float:
-    return float(volumes.send.max())
-
-
-def volumes_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    panels = []
-    for graph in GRAPHS:
-        counts = process_counts(lab, graph)
-        n = lab.matrix(graph).shape[0]
-        names = [str(p) for p in counts]
-        aware = {name: [lab.counted(graph, name, p) for p in counts] for name in (RANDOM, "metis", "gvb")}
-        with_oblivious = {"oblivious": [volumes.oblivious() for volumes in aware[RANDOM]], **aware}
-        oblivious = {f"oblivious, {name}": [volumes.oblivious() for volumes in row] for name, row in aware.items()}
-        panels += [
-            _panel(f"Rows that all send on {graph}, per vertex", names, with_oblivious, total, n),
-            _panel(f"Most rows that one sends on {graph}, per vertex", names, {**oblivious, **aware}, busiest, n),
-        ]
-        grids = {
-            f"{assignment}, c = {c}": [
-                lab.counted(graph, "gvb", p // c).on_grid(Placement.of(p, c, assignment)) for p in counts
-            ]
-            for c in (1, 2, 4)
-            for assignment in ("paper", "interleaved")[: 1 if c == 1 else 2]
-        }
-        title = f"Most rows that one sends on {graph} in 1.5D with gvb, per vertex"
-        panels.append(_panel(title, names, grids, busiest, n))
-    return panels
-
-
-def _panel(
-    title: str,
-    names: Sequence[str],
-    volumes_by_curve: Mapping[str, Sequence[Volumes]],
-    rows: Callable[[Volumes], float],
-    n: int,
-) -> FigurePanel:
-    curves = {name: [float(rows(volumes)) / n for volumes in row] for name, row in volumes_by_curve.items()}
-    return FigurePanel(title, "row", names, curves, axis="processes", quantity="rows per vertex", evidence="derived")
 
 
 def random_order_rows(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:

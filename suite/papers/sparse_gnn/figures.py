@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypedDict
 
 import numpy as np
 
@@ -130,33 +129,6 @@ def phase_panels(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[Figur
     return panels
 
 
-class Options(TypedDict, total=False):
-    """Options of a simulated full graph."""
-
-    order: str
-    epoch: str
-    published: bool
-
-
-WHAT_IFS: Mapping[str, Options] = {
-    "as published": {},
-    "the narrower side is sent": {"order": "auto"},
-    "the first product is kept": {"order": "auto", "epoch": "lean"},
-    "the suite's own local work": {"published": False},
-    "all three": {"order": "auto", "epoch": "lean", "published": False},
-}
-
-
-def what_if_panel(lab: GraphLab, graph: str, system: str) -> FigurePanel:
-    """Epoch times with other orders of multiplication, and with compact columns instead of zero-filled block rows."""
-    counts = fitting_counts(graph)
-    times = {
-        name: [lab.epoch(graph, system, p, **options).seconds for p in counts] for name, options in WHAT_IFS.items()
-    }
-    title = f"What if: an epoch of {system} on {graph}"
-    return FigurePanel(title, "s", [str(p) for p in counts], times, axis="GPUs", quantity="epoch time")
-
-
 def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     return [
         epoch_panel(lab, claims, "Figure 3", graph, COMPARED, COUNTS[graph])
@@ -166,8 +138,7 @@ def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
 
 def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
     graphs = ("reddit", "amazon", "protein")
-    panels = [panel for graph in graphs for panel in phase_panels(lab, graph, fitting_counts(graph))]
-    return [*panels, *(what_if_panel(lab, "amazon", system) for system in (AWARE, GVB))]
+    return [panel for graph in graphs for panel in phase_panels(lab, graph, fitting_counts(graph))]
 
 
 def oblivious_slows(question: Question, lab: GraphLab) -> tuple[Cases, str]:

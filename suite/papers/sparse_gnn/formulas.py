@@ -7,7 +7,7 @@ on links with the latency and bandwidth of the point. Claims on training are che
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,6 @@ from scipy.sparse import csr_array, random_array
 
 from suite.claims import trace
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
-from suite.core.figure import FigurePanel
 from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.partition.simple import Block
@@ -61,36 +59,6 @@ def nonzero_columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
     rows, columns = (slice(plan.offsets[part], plan.offsets[part + 1]) for part in (i, q))
     dense = plan.matrix[rows].toarray()[:, columns]
     return [int(plan.offsets[q] + column) for column in np.flatnonzero(dense.any(axis=0))]
-
-
-def small_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    """Printed costs of a product and modelled times of its messages, without the all-reduce (G2)."""
-    counts, width, cut = (16, 64, 256), 300, 1000
-    link = lab.machine.between
-    beta = 4 / link.bandwidth
-    curves: dict[str, list[float]] = {name: [] for name in ("1D, printed", "1D, all to all", "1.5D, printed")}
-    curves |= {"1.5D, in stages": [], "1.5D, its all-reduce": []}
-    for p in counts:
-        volumes_1d = even(p * cut * 4, p, cut)
-        volumes_15d = even(p * cut * 4, p // 2, 2 * cut, Placement.of(p, 2))
-        network = alpha_beta_network(link.latency, beta)
-        curves["1D, printed"].append(bound_1d(volumes_1d, width, alpha=link.latency, beta=beta))
-        curves["1D, all to all"].append(network.all_to_all(volumes_1d, width))
-        curves["1.5D, printed"].append(bound_1_5d(volumes_15d, width, alpha=link.latency, beta=beta))
-        curves["1.5D, in stages"].append(network.staged(volumes_15d, width))
-        curves["1.5D, its all-reduce"].append(bound_sum(volumes_15d, width, beta=beta))
-    title = f"A product of width {width}, {cut} rows a pair at c = 1 and {2 * cut} at c = 2"
-    return [
-        FigurePanel(
-            title,
-            "s",
-            [str(p) for p in counts],
-            curves,
-            axis="processes",
-            quantity="time of a product",
-            evidence="derived",
-        )
-    ]
 
 
 # -- Section 4 ---------------------------------------------------------------------------------------------------------

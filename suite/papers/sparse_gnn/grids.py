@@ -25,42 +25,20 @@ CUBE = 64  # the GPU count that is a square and a cube
 
 
 def fig7_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    return [panel for graph in GRAPHS for c in REPLICAS for panel in _panels(lab, graph, c)]
-
-
-def _panels(lab: GraphLab, graph: str, c: int) -> list[FigurePanel]:
-    names = [str(p) for p in COUNTS]
-    where = f"on {graph}, c = {c}"
-    times = {system: [seconds(lab, graph, system, p, c) for p in COUNTS] for system in COMPARED}
-    nulls = {system: null_times(lab, graph, system, COUNTS, c) for system in COMPARED}
-    fused = {f"{s}, fused": [lab.epoch(graph, s, p, c, form="fused").seconds for p in COUNTS] for s in (AWARE, GVB)}
-    parts = {
-        f"{system}, {phase}": [getattr(lab.epoch(graph, system, p, c), field) for p in COUNTS]
-        for system in (CAGNET, GVB)
-        for phase, field in (("rows", "exchange"), ("all-reduce", "sums"), ("local", "local"))
-    }
     return [
         PaperPanel(
-            f"an epoch {where}",
+            f"an epoch on {graph}, c = {c}",
             "s",
-            names,
-            times,
-            null=nulls,
+            [str(p) for p in COUNTS],
+            {system: [seconds(lab, graph, system, p, c) for p in COUNTS] for system in COMPARED},
+            null={system: null_times(lab, graph, system, COUNTS, c) for system in COMPARED},
             axis="GPUs",
             quantity="epoch time",
             scale="log-log",
             figure="Figure 7",
-        ),
-        FigurePanel(
-            f"One call for all stages {where}",
-            "s",
-            names,
-            {CAGNET: times[CAGNET], **fused},
-            axis="GPUs",
-            quantity="epoch time",
-            scale="log-log",
-        ),
-        FigurePanel(f"Phases of an epoch {where}", "s", names, parts, axis="GPUs", quantity="time per epoch"),
+        )
+        for graph in GRAPHS
+        for c in REPLICAS
     ]
 
 

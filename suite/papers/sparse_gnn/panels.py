@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from suite.claims.panel import Panels
-from suite.papers.sparse_gnn import counts, figures, formulas, grids
+from suite.papers.sparse_gnn import counts, figures, grids
 
 FIGURES: Mapping[str, Panels] = {
     "gnn_fig3": figures.fig3_panels,
@@ -14,6 +14,4 @@ FIGURES: Mapping[str, Panels] = {
     "gnn_fig6": figures.fig6_panels,
     "gnn_fig7": grids.fig7_panels,
     "gnn_table2": counts.table2_panels,
-    "gnn_volumes": counts.volumes_panels,
-    "gnn_small": formulas.small_panels,
 }

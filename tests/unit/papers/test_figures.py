@@ -31,8 +31,7 @@ from suite.papers.pipeoptim import panels as pipeoptim_panels
 from suite.papers.public.calibrate import constants
 from suite.papers.samo import figures as samo
 from suite.papers.samo import panels as samo_panels
-from suite.papers.samo.ablations import VARIANTS, anchors
-from suite.papers.samo.calibrate import fit_summit
+from suite.papers.samo.calibrate import anchors, fit_summit
 from suite.papers.schedules import panels as schedules_panels
 from suite.papers.sparse_gnn import panels as sparse_gnn_panels
 from suite.runner.executors.registry import without_ranks
@@ -61,7 +60,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 OWN = [*axonn_panels.FIGURES, *samo_panels.FIGURES, *pipeoptim_panels.FIGURES]  # the GNN paper's read other runs
 
 
-SLOW = ("axonn_table2", "samo_variants", "axonn_small", "pipeoptim_small")  # searches, and probes that train
+SLOW = ("axonn_table2", "pipeoptim_small")  # searches, and probes that train
 
 
 @pytest.mark.usefixtures("brief")
@@ -253,8 +252,6 @@ LONG = {
     *SLOW,
     "axonn_fig9",
     "gnn_fig3",
-    "gnn_volumes",
-    "pipeoptim_distance",
     "schedules_rates",
 }  # more than four seconds
 
@@ -287,17 +284,3 @@ def test_figures_of_another_kind_of_paper_and_misspelled_ones_are_refused() -> N
         with pytest.raises(UnknownName) as refusal:
             config.executor.build().check(config)
         assert refusal.value.value == figure
-
-
-def test_variants_have_names_of_their_own_and_change_what_there_is() -> None:
-    """A key that a system or an efficiency no longer has would stop the whole comparison, minutes after its start."""
-    names = [variant.name for variant in VARIANTS]
-    assert len(set(names)) == len(names)
-    assert not [name for name in names if "," in name or "|" in name], "series split the points at commas"
-    summit = lab().efficiencies["summit"]
-    for variant in VARIANTS[1:]:
-        assert any((variant.software, variant.systems, variant.fits)), variant.name
-        for name, change in variant.systems.items():
-            assert change(lab().systems[name]) != lab().systems[name]
-        assert variant.software is None or variant.software(summit) != summit
-        assert variant.fits is None or (hasattr(summit, variant.fits.constant) and variant.fits.claim in printed())

@@ -28,7 +28,7 @@ from suite.papers.pipeoptim.figures import (
 )
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.papers.pipeoptim.unit_time_executor import UnitTimeExecutor
-from suite.papers.samo.ablations import anchors
+from suite.papers.samo.calibrate import anchors
 from suite.workload.split import divide
 from tests.support.configs import altered
 from tests.support.published_runs import lab as lab_of

@@ -23,7 +23,7 @@ from suite.papers.pipeoptim.probes import DEPTH, WatchedTraining, train_watched
 from suite.papers.pipeoptim.probes import RULES as WATCHED_RULES
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
-from suite.weights import Latest, Predict
+from suite.weights import Predict
 from tests.support.drawn import drawn
 from tests.support.published_runs import lab, published
 
@@ -195,26 +195,13 @@ def test_counts_by_hand() -> None:
     assert counted("sec3b.predictions_per_minibatch.spectrain") == (1, 1, 2)
 
 
-@pytest.mark.parametrize("graph", ["recompute", "keep"])
-def test_versions_of_both_passes_on_two_stages(graph: str) -> None:
-    """The first of two stages: a forward is one update late, and its backward, unless the graph is kept, reads anew."""
-    stale = counts.ledgers(Latest(graph), 2)[0]
-    ahead = counts.ledgers(Predict("inflight", graph), 2)[0]
-    pairs = counts.pairs(stale)
-    assert len(pairs) > 2
-    assert all(second.version - first.version == (graph == "recompute") for first, second in pairs)
-    assert len(counts.pairs(stale, steady=False)) == len(pairs) + 2
-    assert (counts.predictions(stale), counts.predictions(ahead)) == (0, 1)
-
-
 def test_figure_shows_ledgers_and_table_2() -> None:
-    copies, late, _, ahead = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)
+    copies, late = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)
     assert copies.ours == copies.paper
     assert copies.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]
     assert late.ours["pipeoptim, backward"] == [0, 0, 0, 0]
     assert late.ours["pipedream_2bw, forward"] == [1, 1, 1, 1]
-    assert ahead.ours["spectrain, forward"] == [3, 2, 2, 1]
 
 
 # -- watched training: weights read by each pass, and distances
@@ -259,10 +246,8 @@ def test_distances_by_hand() -> None:
     run = one(versions, 9.0, index=4, updates=1, ahead=3, back=10.5)
     distances = [run.distance(4, each) for each in (run.late, run.forward, run.between, run.moved, run.missed)]
     assert distances == [6, 1, 1.5, 6, 1]
-    assert run.removed == pytest.approx(1 - 1 / 6)
-    assert run.share([4], 0) == pytest.approx(1 / 6)
     assert run.removed_by_direction == pytest.approx(1)  # one weight, and the right way
     back, none = (one(versions, read, index=4, updates=1, ahead=3, back=10.5) for read in (3.0, 4.0))
-    assert (back.removed, back.removed_by_direction, none.removed_by_direction) == (pytest.approx(-1 / 6), 0, 0)
+    assert (back.removed_by_direction, none.removed_by_direction) == (0, 0)
     further = one(versions, 9.0, index=4, updates=1, ahead=4, back=10.5)
     assert [further.distance(4, each) for each in (further.forward, further.missed, further.moved)] == [1, 3, 8]

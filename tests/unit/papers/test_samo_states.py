@@ -1,26 +1,19 @@
-"""SAMO's model states compared with dense states and AxoNN's offload, counted by hand."""
+"""SAMO's Figures 2 and 5, by hand."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
 import pytest
 
-from suite.claims.cluster_runs import SAMO_COUNTS
 from suite.claims.figure_executor import figure_metrics, find_figure
-from suite.claims.plans import published_plans
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
-from suite.papers.samo import model_states as samo_states
 from suite.papers.samo.convnets import parts
-from suite.papers.samo.model_states import BOTH, DENSE, ENTRIES, OFFLOAD, PRECISIONS, PUBLISHED, SAMO, SHARES
-from suite.simulate.search import run
+from suite.papers.samo.model_states import PRECISIONS, PUBLISHED, SAMO, SHARES
 from tests.support.published_runs import lab, published
-
-BUCKET = Fraction(1, 300)  # of the entries
 
 
 @cache
@@ -59,80 +52,6 @@ def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
     assert printed == {"0.25": 0, "0.8": 66, "0.9": 78}
     ours = dict(zip(saved.x, saved.ours[PUBLISHED], strict=True))
     assert {point: ours[point] for point in printed} == pytest.approx(printed)
-
-
-# -- compared with offload ---------------------------------------------------------------------------------------------
-
-
-def test_bytes_on_the_device_and_on_the_host_by_hand() -> None:
-    beside = panels("samo_beside_offload")
-    device = beside["Model states on the device per parameter over sparsity"].ours
-    host = beside["Model states in host memory per parameter over sparsity"].ours
-    for index, share in enumerate(SHARES):
-        f = density(share)
-        expected = {
-            DENSE: (20, 0),
-            OFFLOAD: (4 + 16 * BUCKET, 12),
-            SAMO: (2 + 24 * f, 0),
-            BOTH: (2 + 6 * f + 18 * BUCKET, 12 * f),
-        }
-        assert {name: device[name][index] for name in device} == pytest.approx(
-            {n: float(v[0]) for n, v in expected.items()}
-        )
-        assert {name: host[name][index] for name in host} == pytest.approx(
-            {n: float(v[1]) for n, v in expected.items()}
-        )
-
-
-def test_samo_needs_less_than_offload_only_above_eleven_twelfths() -> None:
-    """And both together less than offload only above two thirds: below, the index alone is more than gradients save."""
-    panel = panels("samo_beside_offload")["Sparsity from which a device holds no more than"]
-    assert list(panel.x) == ["dense", "offload"]
-    assert panel.ours[SAMO] == pytest.approx([1 / 4, 11 / 12], abs=2 / ENTRIES)
-    assert panel.ours[BOTH] == pytest.approx([0, 2 / 3], abs=2 / ENTRIES)
-    assert panel.ours["axonn_samo, expanded in buckets"] == pytest.approx([2 / 11, 10 / 11], abs=2 / ENTRIES)
-
-
-def test_a_break_even_is_the_last_entry_that_may_stay() -> None:
-    bytes_of = samo_states.layouts(1)
-    entries = ENTRIES // 12
-    assert bytes_of[SAMO](entries).bytes() <= bytes_of[OFFLOAD](entries).bytes() < bytes_of[SAMO](entries + 1).bytes()
-    assert math.isnan(samo_states.break_even(bytes_of[DENSE], bytes_of[OFFLOAD]))
-    assert samo_states.break_even(bytes_of[OFFLOAD], bytes_of[DENSE]) == 0
-
-
-def test_fewest_stages_are_those_of_the_reconstructed_plans() -> None:
-    """But for 2.7B with SAMO, whose printed memory needs two stages where one would do (plans.yaml)."""
-    fewest = panels("samo_beside_offload")["Fewest stages that fit 16 GB, at sparsity 0.9"].ours
-    plans = published_plans()["samo"]["scaling"]
-    assert fewest[DENSE] == [plans[DENSE][model]["inter"] for model in SAMO_COUNTS] == [2, 8, 16, 32]
-    assert [plans[SAMO][model]["inter"] for model in SAMO_COUNTS] == [1, 2, 4, 8]
-    assert fewest[SAMO] == fewest[OFFLOAD] == [1, 1, 4, 8], "at 0.9 SAMO saves as many stages as offload had"
-    assert fewest[BOTH] == [1, 1, 2, 4]
-
-
-def test_no_plan_with_fewer_stages_fits() -> None:
-    both = samo_states.compressed_and_offloaded(lab())
-    tried = list(samo_states.candidates(lab(), "gpt3_13b", both))
-    assert {plan.grid.size for plan in tried} == {256}
-    assert {plan.grid.inter for plan in tried} == {1, 2, 4, 8, 16, 32}
-    assert {plan.split for plan in tried if plan.grid.inter > 8} == {"share"}
-    fit = {plan.grid.inter for plan in tried if plan.peak <= lab().machine.memory}
-    fewest, stages, seconds = samo_states.best_stages(lab(), "gpt3_13b", both)
-    assert (min(fit), fewest) == (4, 4)
-    quickest = next(plan for plan in tried if (plan.grid.inter, plan.microbatch) == (4, 1))
-    assert (stages, seconds) == (4, run(quickest, lab().machine, lab().efficiencies["summit"]).makespan)
-
-
-def test_both_together_hold_compressed_states_on_the_host() -> None:
-    plan = next(samo_states.candidates(lab(), "gpt3_xl", samo_states.compressed_and_offloaded(lab())))
-    states, entries = plan.layout(0), plan.entries(0)
-    remaining = round(0.1 * entries)
-    assert states.bytes(home="host") == 12 * remaining
-    assert states.bytes(life="always") == 2 * entries + 6 * remaining
-    assert states.bytes(life="bucket") == 18 * 4_000_000
-    small = replace(lab(), machine=replace(lab().machine, memory=1e9))
-    assert all(map(math.isnan, samo_states.best_stages(small, "gpt3_xl", lab().system(SAMO))))
 
 
 # -- simulation of samo's figure 5, and its errors
