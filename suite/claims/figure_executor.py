@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
 
 from suite.claims import load
 from suite.claims.answer import answers_of_figure, metrics_of
-from suite.claims.claim import Claim, Evidence
+from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
 from suite.claims.formula_executor import FIGURE
 from suite.claims.model_shapes import ModelGroup, transformers
-from suite.claims.panel import Panels, with_marks
+from suite.claims.panel import Draw, figures
 from suite.claims.plans import published_plans
 from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
@@ -59,7 +57,7 @@ class FigureExecutor:
         find_figure(self.figure, [paper for paper in load.papers() if paper not in own])
 
     def run(self, config: RunConfig) -> ExecutorResult:
-        paper, _ = find_figure(self.figure)
+        paper, _, _ = find_figure(self.figure)
         published = published_plans().get(paper, {})
         efficiency = self.lab.efficiencies.get(published.get("efficiency", ""))
         calibrated_on = efficiency.calibrated_on if efficiency else ()
@@ -95,36 +93,28 @@ def figure_result(
         notes: Notes of the record.
         calibrated_on: Ids of the claims to which constants were fitted.
     """
-    _, draw = find_figure(figure)
-    published = {claim.id: claim for claim in load.claims()}
-    panels = [replace(panel, evidence=panel.evidence or Evidence.SIMULATED) for panel in draw(lab, published)]
+    paper, display, draw = find_figure(figure)
+    known = {claim.id: claim for claim in load.claims()}
     return ExecutorResult(
         source,
-        metrics=figure_metrics(figure, published, lab),
-        panels=[with_marks(panel, calibrated_on) for panel in panels],
+        metrics=figure_metrics(figure, known, lab),
+        panels=[panel.shown(paper, display, known, calibrated_on) for panel in draw(lab, known)],
         notes=tuple(notes),
         calibrated_on=tuple(calibrated_on),
     )
 
 
-def find_figure(figure: str, papers: Sequence[str] = ()) -> tuple[str, Panels]:
-    """Paper and panel function of a figure, from FIGURES of a paper's panels.py; a figure may have answers alone.
+def find_figure(figure: str, papers: Sequence[str] = ()) -> tuple[str, str, Draw]:
+    """Paper, published figure and panel function of a figure; a figure may have answers alone.
 
     Raises UnknownName if none of `papers`, by default all, has the figure."""
-    known = papers or load.papers()
-    rows = ((claim, row) for claim in load.claims() for row in claim.answers if claim.paper in known)
-    alone: dict[str, tuple[str, Panels]] = {
-        row.figure: (claim.paper, lambda *_: ()) for claim, row in rows if row.figure not in ("", FIGURE)
-    }
-    drawing = [paper for paper in known if (load.FOLDER / paper / "panels.py").is_file()]
-    modules = {paper: import_module(f"suite.papers.{paper}.panels") for paper in drawing}
-    drawn: dict[str, tuple[str, Panels]] = {
-        name: (paper, draw) for paper, module in modules.items() for name, draw in module.FIGURES.items()
-    }
-    figures = alone | drawn
-    if figure not in figures:
-        raise UnknownName("simulated figure", figure, figures)
-    return figures[figure]
+    rows = ((claim, row) for claim in load.claims() for row in claim.answers if row.figure not in ("", FIGURE))
+    known: dict[str, tuple[str, str, Draw]] = {row.figure: (claim.paper, "", lambda *_: ()) for claim, row in rows}
+    known |= figures()
+    known = {name: one for name, one in known.items() if not papers or one[0] in papers}
+    if figure not in known:
+        raise UnknownName("simulated figure", figure, known)
+    return known[figure]
 
 
 def figure_metrics(figure: str, published: Mapping[str, Claim], lab: Any) -> dict[str, Metric]:

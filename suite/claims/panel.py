@@ -1,58 +1,115 @@
-"""Printed values for the panels of reproduced figures."""
+"""Declared panels of published figures: our values, and the claims that print the same points.
+
+@figure("axonn_table2", "Table II")
+def table_2(lab, claims):
+    yield Panel("best plan of axonn", "count", ["12b", "24b"], {"g_inter": [6, 12]}, "axonn.table2.{x}.axonn.{curve}")
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
 
-from suite.claims.claim import Claim
+from suite.claims import load
+from suite.claims.claim import Claim, Evidence
 from suite.core.figure import FigurePanel
 
-NONE = float("nan")  # missing point; the papers print few numbers of a curve
+NONE = math.nan  # missing point; the papers print few numbers of a curve
+Curves = Mapping[str, Sequence[float]]
+Claims = Mapping[str, Claim]
 
 
-# panel function of a figure: takes the lab and the claims by id
-Panels = Callable[[Any, Mapping[str, Claim]], Sequence[FigurePanel]]
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel as its function yields it.
+
+    Attributes:
+        printed: Claim of each point: its id with {x} and {curve} for every curve of ours, or by curve a list of ids or
+            one such pattern. An empty id stands for no claim, a number for itself, and `published` reads the others.
+        figure: Published figure of this panel, if it is not that of the function.
+
+    The others are those of FigurePanel."""
+
+    title: str
+    unit: str
+    x: Sequence[str]
+    ours: Curves
+    printed: str | Mapping[str, str | Sequence[str | float]] = ""
+    null: Curves = field(default_factory=dict)
+    axis: str = field(kw_only=True)
+    quantity: str = field(kw_only=True)
+    scale: str = field(default="", kw_only=True)
+    evidence: Evidence = field(default=Evidence.SIMULATED, kw_only=True)
+    figure: str = field(default="", kw_only=True)
+
+    def ids(self) -> dict[str, list[str | float]]:
+        """Ids of the claims of the points, or printed numbers, by curve."""
+        printed = self.printed if isinstance(self.printed, Mapping) else dict.fromkeys(self.ours, self.printed)
+        return {
+            curve: [ids.format(x=x, curve=curve) for x in self.x] if isinstance(ids, str) else list(ids)
+            for curve, ids in printed.items()
+            if ids
+        }
+
+    def shown(self, paper: str, figure: str, claims: Claims, calibrated_on: Collection[str]) -> FigurePanel:
+        """The panel with printed values. Points whose claims are in `calibrated_on` are marked as calibrated."""
+        ids, display = self.ids(), self.figure or figure
+        return FigurePanel(
+            self.title,
+            self.unit,
+            self.x,
+            self.ours,
+            {curve: [published(claims, name) for name in names] for curve, names in ids.items()},
+            self.null,
+            [(curve, i) for curve, names in ids.items() for i, name in enumerate(names) if _id(name) in calibrated_on],
+            self.axis,
+            quantity=self.quantity,
+            scale=self.scale,
+            evidence=self.evidence,
+            figure=display,
+            publication=load.titles()[paper] if display else "",
+        )
 
 
-class PublishedPoint(float):
-    """Value of a claim at a point of a panel; nan where the claim prints no number, and in blind mode."""
-
-    claim: str
-
-    def __new__(cls, value: float, claim: str = "") -> Self:
-        number = super().__new__(cls, value)
-        number.claim = claim
-        return number
+Draw = Callable[[Any, Claims], Iterable[Panel]]
+_FIGURES: dict[str, tuple[str, str, Draw]] = {}  # by name: the paper, the published figure, and its panels
 
 
-def with_marks(panel: FigurePanel, calibrated_on: Collection[str]) -> FigurePanel:
-    """Copy of a panel that marks the points whose claims a constant was fitted to or a plan was chosen by."""
-    marks = [
-        (curve, index)
-        for curve, values in panel.paper.items()
-        for index, value in enumerate(values)
-        if isinstance(value, PublishedPoint) and value.claim in calibrated_on
-    ]
-    return replace(panel, calibrated=marks)
+def figure(name: str, display: str = "") -> Callable[[Draw], Draw]:
+    """Register a function that yields the panels of figure `name`, which the paper prints as `display`."""
+
+    def register(draw: Draw) -> Draw:
+        _FIGURES[name] = draw.__module__.split(".")[-2], display, draw
+        return draw
+
+    return register
 
 
-def published_number(claims: Mapping[str, Claim], name: str, scale: float = 1.0) -> float:
-    """Published number of claim `name`, times `scale`; nan if it publishes no number, and in blind mode."""
-    value = claims[name].value if name in claims else NONE
-    return PublishedPoint(scale * value if isinstance(value, float) else NONE, name)
+def figures() -> Mapping[str, tuple[str, str, Draw]]:
+    """Paper, published figure and panel function of each figure, from the modules of the papers without torch."""
+    for paper in load.papers():
+        for path in sorted((load.FOLDER / paper).glob("*.py")):
+            if not path.name.startswith("probes"):
+                import_module(f"suite.papers.{paper}.{path.stem}")
+    return _FIGURES
 
 
-def published_range(claims: Mapping[str, Claim], name: str) -> tuple[float, float]:
-    """Both ends of the published range of claim `name`; nan if it publishes no range."""
-    value = claims[name].value if name in claims else NONE
-    low, high = value if isinstance(value, tuple) else (NONE, NONE)
-    return PublishedPoint(low, name), PublishedPoint(high, name)
+def published(claims: Claims, name: str | float) -> float:
+    """Printed number of a claim, or the finite end of its open range; 'ID low' and 'ID high' are the ends of a range.
+
+    nan where there is none, and in blind mode."""
+    if isinstance(name, float):
+        return name
+    value = claims[_id(name)].value if _id(name) in claims else NONE
+    if isinstance(value, tuple):
+        low, high = value
+        open_end = high if math.isinf(low) else low if math.isinf(high) else NONE
+        value = {"low": low, "high": high}.get(name.partition(" ")[2], open_end)
+    return value if isinstance(value, float) else NONE
 
 
-def published_bound(claims: Mapping[str, Claim], name: str) -> float:
-    """Published number of claim `name`, or the finite end of its open range; nan if it publishes neither."""
-    low, high = published_range(claims, name)
-    return next((value for value in (published_number(claims, name), low, high) if math.isfinite(value)), NONE)
+def _id(name: str | float) -> str:
+    return str(name).partition(" ")[0]

@@ -14,8 +14,7 @@ closed_forms.py    closed forms of the paper as functions of numbers
 formulas.py        answers from formulas, layouts and shapes
 counts.py          answers counted on schedules, version tables and partitions
 probes*.py         answers from small runs of the engine
-figures.py         answers and panels from simulated cluster runs
-panels.py          the panel function of each figure or table
+figures.py         answers and panels from simulated cluster runs; a panel names the claims that print its points
 orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules, and answers read from them
 *_executor.py      executor for a single figure
 

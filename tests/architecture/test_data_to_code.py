@@ -37,7 +37,7 @@ REASONS = {
     ("suite/engine/checkpoint/model_files.py", "torch.load"): "weights_only=True reads tensors, and refuses the rest",
     ("suite/engine/torch_api/state_dicts.py", "torch.load"): "weights_only=True reads tensors, of another rank",
     ("suite/claims/answer.py", "a module by its name"): "modules of suite.papers that a claim's row names",
-    ("suite/claims/figure_executor.py", "a module by its name"): "panels of the papers, which are folders of the suite",
+    ("suite/claims/panel.py", "a module by its name"): "panels of the papers, which are folders of the suite",
     ("suite/claims/mutate.py", "a module by its name"): "modules of the suite that a committed file names",
     ("suite/claims/mutate.py", "evaluated text"): "source of the suite, changed as a committed file says",
     ("suite/claims/load.py", "yaml.load"): "libyaml's safe loader, ten times as fast",

@@ -7,8 +7,9 @@ from functools import cache
 from suite.claims import load
 from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.claims.figure_executor import FigureExecutor
+from suite.claims.figure_executor import FigureExecutor, find_figure
 from suite.config.compose import resolve
+from suite.core.figure import FigurePanel
 
 
 @cache
@@ -22,3 +23,9 @@ def lab(experiment: str = "samo_clusters") -> Lab:
 @cache
 def published() -> dict[str, Claim]:
     return {claim.id: claim for claim in load.claims()}
+
+
+def panels(name: str, experiment: str = "samo_clusters") -> list[FigurePanel]:
+    """Panels of a figure with printed values."""
+    paper, display, draw = find_figure(name)
+    return [panel.shown(paper, display, published(), ()) for panel in draw(lab(experiment), published())]

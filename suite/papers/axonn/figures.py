@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
+from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
 from suite.claims.null_model import BubbleAlone, pipeline_utilization
-from suite.claims.panel import NONE, published_bound, published_number
+from suite.claims.panel import NONE, Claims, Panel, figure, published
 from suite.core.errors import InvalidRequest
-from suite.core.figure import FigurePanel
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
 from suite.simulate.search import divisors
 
-Claims = Mapping[str, Claim]
-PaperPanel = partial(FigurePanel, publication="AxoNN")
 DEPTHS = (6, 12, 24, 48)
 BATCHES = (2048, 4096, 8192, 16384)  # batch sizes of the expected gain (V-B)
 COARSENINGS = (1, 2, 4, 8, 16, 32)
@@ -32,25 +28,21 @@ def _pipeline_seconds(lab: Lab, inter: int) -> float:
     return lab.study("before", inter=inter).pipeline
 
 
-def fig5_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    ours = [_pipeline_seconds(lab, inter) for inter in DEPTHS]
+@figure("axonn_fig5", "Figure 5")
+def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
-    paper = [published_number(claims, printed[inter]) if inter in printed else NONE for inter in DEPTHS]
     plans = [lab.study_plan("before", inter=inter) for inter in DEPTHS]
-    constant = paper[0] * pipeline_utilization(plans[0])
-    return [
-        PaperPanel(
-            "inter-layer phase over G_inter",
-            "s",
-            [str(inter) for inter in DEPTHS],
-            {"axonn": ours},
-            {"axonn": paper},
-            {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
-            axis="G_inter, stages",
-            quantity="time of the phase",
-            figure="Figure 5",
-        )
-    ]
+    constant = published(claims, printed[DEPTHS[0]]) * pipeline_utilization(plans[0])
+    yield Panel(
+        "inter-layer phase over G_inter",
+        "s",
+        [str(inter) for inter in DEPTHS],
+        {"axonn": [_pipeline_seconds(lab, inter) for inter in DEPTHS]},
+        {"axonn": [printed.get(inter, "") for inter in DEPTHS]},
+        {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
+        axis="G_inter, stages",
+        quantity="time of the phase",
+    )
 
 
 def time_over_depth(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -66,35 +58,30 @@ def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
     return 100 * (1 - after.seconds / before.seconds)
 
 
-def fig6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    phases = ("pipeline", "data parallel")
+@figure("axonn_fig6", "Figure 6")
+def fig6(lab: Lab, claims: Claims) -> Iterator[Panel]:
     studies = {when: lab.study(when) for when in ("before", "after")}
-    names = ("axonn.fig6.pipeline_time", "axonn.fig6.data_parallel_time")
-    before = studies["before"].plan
-    scale = pipeline_utilization(before) * published_number(claims, "axonn.fig6.pipeline_time.before")
-    return [
-        PaperPanel(
-            "phases of a batch",
-            "s",
-            phases,
-            {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
-            {when: [published_number(claims, f"{name}.{when}") for name in names] for when in studies},
-            {when: [scale / pipeline_utilization(batch.plan), NONE] for when, batch in studies.items()},
-            axis="phase",
-            quantity="time of the phase",
-            figure="Figure 6",
-        ),
-        PaperPanel(
-            "shorter batch after the memory optimization, at least",
-            "percent",
-            ("batch",),
-            {"axonn": [improvement(lab)]},
-            {"axonn": [published_bound(claims, "axonn.fig6.batch_time_improvement")]},
-            axis="phase",
-            quantity="time saved",
-            figure="Figure 6",
-        ),
-    ]
+    phases = ("pipeline", "data_parallel")
+    scale = pipeline_utilization(studies["before"].plan) * published(claims, "axonn.fig6.pipeline_time.before")
+    yield Panel(
+        "phases of a batch",
+        "s",
+        [phase.replace("_", " ") for phase in phases],
+        {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
+        {when: [f"axonn.fig6.{phase}_time.{when}" for phase in phases] for when in studies},
+        {when: [scale / pipeline_utilization(batch.plan), NONE] for when, batch in studies.items()},
+        axis="phase",
+        quantity="time of the phase",
+    )
+    yield Panel(
+        "shorter batch after the memory optimization, at least",
+        "percent",
+        ("batch",),
+        {"axonn": [improvement(lab)]},
+        "axonn.fig6.batch_time_improvement",
+        axis="phase",
+        quantity="time saved",
+    )
 
 
 def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
@@ -141,20 +128,19 @@ def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
 # Section V-B: memory of all GPUs
 
 
-def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
+@figure("axonn_memory")
+def memory(lab: Lab, claims: Claims) -> Iterator[Panel]:
     terms = ("before", "after")
-    return [
-        FigurePanel(
-            "Memory of all 48 GPUs, G_inter 24",
-            "gigabyte",
-            terms,
-            {"axonn": [gigabytes(lab, when) for when in terms]},
-            {"axonn": [published_number(claims, f"axonn.sec5b.total_memory_{when}") for when in terms]},
-            axis="memory optimization",
-            quantity="memory",
-            evidence="derived",
-        )
-    ]
+    yield Panel(
+        "Memory of all 48 GPUs, G_inter 24",
+        "gigabyte",
+        terms,
+        {"axonn": [gigabytes(lab, when) for when in terms]},
+        "axonn.sec5b.total_memory_{x}",
+        axis="memory optimization",
+        quantity="memory",
+        evidence=Evidence.DERIVED,
+    )
 
 
 def gigabytes(lab: Lab, when: str) -> float:
@@ -209,19 +195,19 @@ def overlapped(lab: Lab, coarsening: int) -> float:
     return study.reduction + study.step
 
 
-def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    apart = overlapped(lab, 0)
-    return [
-        PaperPanel(
-            "all-reduce and optimizer over the coarsening factor",
-            "s",
-            [str(k) for k in COARSENINGS],
-            {"overlapped": [overlapped(lab, k) for k in COARSENINGS], "no overlap": [apart] * len(COARSENINGS)},
-            axis="coarsening factor k",
-            quantity="time of both phases",
-            figure="Figure 8",
-        )
-    ]
+@figure("axonn_fig8", "Figure 8")
+def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    yield Panel(
+        "all-reduce and optimizer over the coarsening factor",
+        "s",
+        [str(k) for k in COARSENINGS],
+        {
+            "overlapped": [overlapped(lab, k) for k in COARSENINGS],
+            "no overlap": [overlapped(lab, 0)] * len(COARSENINGS),
+        },
+        axis="coarsening factor k",
+        quantity="time of both phases",
+    )
 
 
 def times_over_k(question: Question, lab: Lab) -> tuple[Cases, str]:

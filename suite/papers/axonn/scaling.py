@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from suite.claims import null_model
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
 from suite.claims.null_model import pipeline_utilization
-from suite.claims.panel import NONE, published_bound, published_number, published_range
-from suite.core.figure import FigurePanel
+from suite.claims.panel import Claims, Panel, figure, published
 from suite.core.grid import Grid
-from suite.papers.axonn.figures import PaperPanel
 from suite.papers.closed_forms import training_time
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer
 
-Claims = Mapping[str, Claim]
 MODELS = tuple(AXONN_COUNTS)  # Table I
 SYSTEMS = ("axonn", "deepspeed_3d", "megatron_lm")
 SPLIT = ("deepspeed_3d", "megatron_lm")  # systems with intra-layer parallelism
@@ -35,72 +31,58 @@ def _short(model: str) -> str:
 # Table II and Figure 9: weak scaling
 
 
-def fig9_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
+@figure("axonn_fig9", "Figure 9")
+def fig9(lab: Lab, claims: Claims) -> Iterator[Panel]:
     percent = {system: [lab.weak(model, system).percent_of_peak for model in MODELS] for system in SYSTEMS}
-    days = {system: [lab.weak(model, system).days for model in MODELS] for system in SYSTEMS}
     weak = [lab.weak_plan(model, "axonn") for model in MODELS]
-    low, high = published_range(claims, "axonn.abstract.percent_of_peak")
-    constant = high / pipeline_utilization(weak[0])
-    names = [_short(model) for model in MODELS]
-    saved = {"over deepspeed_3d": [days_saved(lab, model) for model in MODELS]}
-    printed = {"over deepspeed_3d": [published_bound(claims, f"axonn.fig9.days_saved.{name}") for name in names]}
-    peaks = {system: published_range(claims, f"axonn.fig9.percent_of_peak.{system}") for system in SYSTEMS}
-    return [
-        PaperPanel(
-            "days to train on 300 billion tokens, weak scaling",
-            "day",
-            names,
-            days,
-            axis="network, parameters",
-            quantity="time to train",
-            figure="Figure 9",
-        ),
-        PaperPanel(
-            "days saved, of the first three networks the paper prints at least 30",
-            "day",
-            names,
-            saved,
-            printed,
-            axis="network, parameters",
-            quantity="time saved",
-            figure="Figure 9",
-        ),
-        PaperPanel(
-            "how many times as long a batch takes as AxoNN's, 100b",
-            "ratio",
-            list(SPLIT),
-            {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
-            {
-                "batch time": [
-                    published_number(claims, f"axonn.fig9.speedup_{s}.100b") for s in ("deepspeed", "megatron")
-                ]
-            },
-            axis="system",
-            quantity="batch time over AxoNN's",
-            figure="Figure 9",
-        ),
-        PaperPanel(
-            "percent of peak, weak scaling",
-            "percent",
-            names,
-            percent,
-            {"axonn": [high, NONE, NONE, low]},
-            {"axonn": [constant * pipeline_utilization(plan) for plan in weak]},
-            axis="network, parameters",
-            quantity="share of peak",
-            figure="Figure 9",
-        ),
-        PaperPanel(
-            "least and largest percent of peak of the four networks",
-            "percent",
-            list(SYSTEMS),
-            {"least": [min(percent[s]) for s in SYSTEMS], "largest": [max(percent[s]) for s in SYSTEMS]},
-            {"least": [peaks[s][0] for s in SYSTEMS], "largest": [peaks[s][1] for s in SYSTEMS]},
-            axis="system",
-            quantity="share of peak",
-            figure="Figure 9",
-        ),
-    ]
+    range_of_peak = "axonn.abstract.percent_of_peak"
+    constant = published(claims, f"{range_of_peak} high") / pipeline_utilization(weak[0])
+    names, networks = [_short(model) for model in MODELS], "network, parameters"
+    yield Panel(
+        "days to train on 300 billion tokens, weak scaling",
+        "day",
+        names,
+        {system: [lab.weak(model, system).days for model in MODELS] for system in SYSTEMS},
+        axis=networks,
+        quantity="time to train",
+    )
+    yield Panel(
+        "days saved, of the first three networks the paper prints at least 30",
+        "day",
+        names,
+        {"over deepspeed_3d": [days_saved(lab, model) for model in MODELS]},
+        "axonn.fig9.days_saved.{x}",
+        axis=networks,
+        quantity="time saved",
+    )
+    yield Panel(
+        "how many times as long a batch takes as AxoNN's, 100b",
+        "ratio",
+        SPLIT,
+        {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
+        {"batch time": [f"axonn.fig9.speedup_{s}.100b" for s in ("deepspeed", "megatron")]},
+        axis="system",
+        quantity="batch time over AxoNN's",
+    )
+    yield Panel(
+        "percent of peak, weak scaling",
+        "percent",
+        names,
+        percent,
+        {"axonn": [f"{range_of_peak} high", "", "", f"{range_of_peak} low"]},
+        {"axonn": [constant * pipeline_utilization(plan) for plan in weak]},
+        axis=networks,
+        quantity="share of peak",
+    )
+    yield Panel(
+        "least and largest percent of peak of the four networks",
+        "percent",
+        SYSTEMS,
+        {"least": [min(percent[s]) for s in SYSTEMS], "largest": [max(percent[s]) for s in SYSTEMS]},
+        {"least": "axonn.fig9.percent_of_peak.{x} low", "largest": "axonn.fig9.percent_of_peak.{x} high"},
+        axis="system",
+        quantity="share of peak",
+    )
 
 
 # Null model of both scalings: percent of peak = constant * m / (m + S - 1). The constant of a system makes the largest
@@ -209,31 +191,21 @@ def efficiency(question: Question, lab: Lab) -> tuple[Cases, str]:
 COUNTS = {"microbatch_size": "microbatch", "g_inter": "inter", "g_intra": "tensor", "g_data": "data"}
 
 
-def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    panels = []
+@figure("axonn_table2", "Table II")
+def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     for system in SYSTEMS:
+        plans = [lab.tuned(model, system).plan for model in MODELS]
         names = [name for name in COUNTS if system in SPLIT or name != "g_intra"]
-        ours: dict[str, list[float]] = {name: [] for name in names}
-        paper: dict[str, list[float]] = {name: [] for name in names}
-        for model in MODELS:
-            tuned_plan = lab.tuned(model, system).plan
-            for name in names:
-                ours[name].append(float(_count(tuned_plan, name)))
-                paper[name].append(published_number(claims, f"axonn.table2.{_short(model)}.{system}.{name}"))
-        panels.append(
-            PaperPanel(
-                f"best plan of {system}",
-                "count",
-                [_short(model) for model in MODELS],
-                ours,
-                paper,
-                axis="network, parameters",
-                quantity="samples or GPUs",
-                scale="log",
-                figure="Table II",
-            )
+        yield Panel(
+            f"best plan of {system}",
+            "count",
+            [_short(model) for model in MODELS],
+            {name: [float(_count(plan, name)) for plan in plans] for name in names},
+            f"axonn.table2.{{x}}.{system}.{{curve}}",
+            axis="network, parameters",
+            quantity="samples or GPUs",
+            scale="log",
         )
-    return panels
 
 
 def _count(plan: SimulationPlan, name: str) -> int:
@@ -313,44 +285,37 @@ def trillion(
 # Figure 11: strong scaling
 
 
-def fig11_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    scaling_runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
-    constants = {s: scaling_runs[s][0].percent_of_peak / pipeline_utilization(scaling_runs[s][0].plan) for s in SYSTEMS}
-    return [
-        PaperPanel(
-            "percent of peak, strong scaling (the batch grows)",
-            "percent",
-            [str(gpus) for gpus, _ in STRONG],
-            {system: [batch.percent_of_peak for batch in batches] for system, batches in scaling_runs.items()},
-            {},
-            {
-                s: [constants[s] * pipeline_utilization(batch.plan) for batch in batches]
-                for s, batches in scaling_runs.items()
-            },
-            axis="GPUs",
-            quantity="share of peak",
-            figure="Figure 11",
-        ),
-        PaperPanel(
-            "days to train 12B, strong scaling",
-            "day",
-            [str(gpus) for gpus, _ in STRONG],
-            {system: [batch.days for batch in batches] for system, batches in scaling_runs.items()},
-            axis="GPUs",
-            quantity="time to train",
-            figure="Figure 11",
-        ),
-        PaperPanel(
-            f"time saved by AxoNN on {STRONG[-1][0]} GPUs",
-            "percent",
-            list(SPLIT),
-            {"axonn": [100 * (1 - scaling_runs["axonn"][-1].seconds / scaling_runs[s][-1].seconds) for s in SPLIT]},
-            {"axonn": [published_number(claims, f"axonn.fig11.gain_over_{s}") for s in ("deepspeed", "megatron")]},
-            axis="over system",
-            quantity="time saved",
-            figure="Figure 11",
-        ),
-    ]
+@figure("axonn_fig11", "Figure 11")
+def fig11(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
+    constants = {s: runs[s][0].percent_of_peak / pipeline_utilization(runs[s][0].plan) for s in SYSTEMS}
+    gpus = [str(count) for count, _ in STRONG]
+    yield Panel(
+        "percent of peak, strong scaling (the batch grows)",
+        "percent",
+        gpus,
+        {system: [batch.percent_of_peak for batch in batches] for system, batches in runs.items()},
+        null={s: [constants[s] * pipeline_utilization(batch.plan) for batch in runs[s]] for s in SYSTEMS},
+        axis="GPUs",
+        quantity="share of peak",
+    )
+    yield Panel(
+        "days to train 12B, strong scaling",
+        "day",
+        gpus,
+        {system: [batch.days for batch in batches] for system, batches in runs.items()},
+        axis="GPUs",
+        quantity="time to train",
+    )
+    yield Panel(
+        f"time saved by AxoNN on {gpus[-1]} GPUs",
+        "percent",
+        SPLIT,
+        {"axonn": [100 * (1 - runs["axonn"][-1].seconds / runs[s][-1].seconds) for s in SPLIT]},
+        {"axonn": [f"axonn.fig11.gain_over_{s}" for s in ("deepspeed", "megatron")]},
+        axis="over system",
+        quantity="time saved",
+    )
 
 
 def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:

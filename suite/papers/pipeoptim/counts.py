@@ -5,16 +5,15 @@ schedule, policy and update interval of each system. probes_ranks counts on real
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 from suite.claims.answer import Cases, Question, distinct_cases
-from suite.claims.claim import Claim
+from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import Lab
-from suite.claims.panel import NONE
+from suite.claims.panel import NONE, Claims, Panel, figure
 from suite.core.expression import evaluate
-from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read
 from suite.papers.pipeoptim import systems
@@ -70,47 +69,40 @@ def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind
     return passes
 
 
-def small_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
+def _printed(claims: Claims, system: str, stage: int) -> float:
+    """Copies of a stage's weights by the formula of Table II; nan in blind mode."""
+    formula = claims[f"pipeoptim.table2.{system}.weights_memory"].expression
+    return evaluate(formula, {"D": DEPTH, "rank": stage, "M": 1}) if formula else NONE
+
+
+@figure("pipeoptim_small", "Table II")
+def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     tables = {system: table(system) for system in ASYNCHRONOUS}
-    peaks = {system: [float(ledger.peak) for ledger in each] for system, each in tables.items()}
-    paper = {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS}
+    stages = [f"stage {stage}" for stage in range(DEPTH)]
     late = {
-        f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in each]
-        for system, each in tables.items()
+        f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in ledgers]
+        for system, ledgers in tables.items()
         for kind in PASSES
     }
-    return [
-        _panel("copies of a stage's weights", "version", peaks, "weight versions", paper),
-        _panel("updates that weights lack when a pass reads them", "update", late, "staleness"),
-    ]
-
-
-def _panel(
-    title: str,
-    unit: str,
-    ours: Mapping[str, Sequence[float]],
-    quantity: str,
-    paper: Mapping[str, Sequence[float]] | None = None,
-) -> FigurePanel:
-    """Panel of Table II over the stages."""
-    return FigurePanel(
-        title,
-        unit,
-        [f"stage {stage}" for stage in range(DEPTH)],
-        ours,
-        paper or {},
+    yield Panel(
+        "copies of a stage's weights",
+        "version",
+        stages,
+        {system: [float(ledger.peak) for ledger in ledgers] for system, ledgers in tables.items()},
+        {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS},
         axis="stage",
-        quantity=quantity,
-        evidence="derived",
-        figure="Table II",
-        publication="PipeOptim",
+        quantity="weight versions",
+        evidence=Evidence.DERIVED,
     )
-
-
-def _printed(claims: Mapping[str, Claim], system: str, stage: int) -> float:
-    """Printed copies of a stage's weights in Table II; nan in blind mode."""
-    claim = claims.get(f"pipeoptim.table2.{system}.weights_memory")
-    return evaluate(claim.expression, {"D": DEPTH, "rank": stage, "M": 1}) if claim and claim.expression else NONE
+    yield Panel(
+        "updates that weights lack when a pass reads them",
+        "update",
+        stages,
+        late,
+        axis="stage",
+        quantity="staleness",
+        evidence=Evidence.DERIVED,
+    )
 
 
 # -- orders ----------------------------------------------------------------------------------------------------------

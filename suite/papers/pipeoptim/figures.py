@@ -7,19 +7,16 @@ conf/efficiency/pipeoptim.yaml."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.claims.panel import NONE, published_number
-from suite.claims.plans import pipeoptim_run, published_plans
+from suite.claims.panel import NONE, Claims, Panel, figure, published
+from suite.claims.plans import pipeoptim_run
 from suite.core.errors import UnknownName
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.protocols import WeightPolicy
 from suite.memory import resident
@@ -34,22 +31,12 @@ from suite.weights import Latest
 from suite.workload import Network, flops
 from suite.workload.recurrent import GNMT
 
-Claims = Mapping[str, Claim]
-PaperPanel = partial(FigurePanel, publication="PipeOptim")
 Rate = Callable[[Lab, str, str], float]  # samples per second of a model on a system
-PLANS = published_plans()["pipeoptim"]["scaling"]  # an answer reads them with pipeoptim_run, which notes it
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
 MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # networks of the throughput figures
 TIMED = ("resnet_101", "inception_v3")  # networks of Section V-D and Table VI
 EPOCH = 100_000  # training images of Tiny-ImageNet
 SAME = 64  # Figure 5's batch per GPU
-NULL = 100 * ((PLANS["microbatches"] + PLANS["stages"] - 1) / PLANS["microbatches"] - 1)  # equal stages, free messages
-NETWORKS: Mapping[str, Network] = {
-    "resnet_101": ResNet(classes=PLANS["classes"]),
-    "inception_v3": InceptionV3(classes=PLANS["classes"]),
-    "gnmt_8": GNMT(sequence=PLANS["sentence"]),
-    "gnmt_16": GNMT(encoder=8, decoder=8, sequence=PLANS["sentence"]),
-}
 MOMENTS = {"resnet_101": ("velocity",), "inception_v3": ("velocity",)}  # SGD with momentum; Adam for both GNMT
 FITTED = {  # efficiency constants, and the claim to which each is fitted
     "products": "pipeoptim.table6.resnet_101.pipedream.epoch_time",
@@ -60,10 +47,12 @@ FITTED = {  # efficiency constants, and the claim to which each is fitted
 
 def network(lab: Lab, model: str) -> Network:
     """The trained network. The sentence length of GNMT is a choice, as the paper prints none."""
-    shape = NETWORKS[model]
-    if isinstance(shape, GNMT):
-        return replace(shape, sequence=int(lab.choice("plan.pipeoptim.sentence", pipeoptim_run()["sentence"])))
-    return shape
+    plans = pipeoptim_run()
+    if model in MOMENTS:
+        kind = ResNet if model == "resnet_101" else InceptionV3
+        return kind(classes=plans["classes"])
+    sentence = int(lab.choice("plan.pipeoptim.sentence", plans["sentence"]))
+    return GNMT(sequence=sentence) if model == "gnmt_8" else GNMT(encoder=8, decoder=8, sequence=sentence)
 
 
 def compared(model: str, system: str) -> bool:
@@ -142,40 +131,39 @@ def epoch_seconds(lab: Lab, model: str, system: str) -> float:
 # Figures 5 and 6
 
 
-def throughput_panels(lab: Lab, claims: Claims, name: str, rate_of: Rate) -> Sequence[FigurePanel]:
-    rates: dict[str, list[float]] = {
-        system: [rate_of(lab, model, system) if compared(model, system) else NONE for model in MODELS]
-        for system in SYSTEMS
-    }
+@figure("pipeoptim_fig5", "Figure 5")
+def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    return _throughput(lab, "fig5", fixed_batch_rate, ("average", "maximum"))
+
+
+@figure("pipeoptim_fig6", "Figure 6")
+def fig6(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    return _throughput(lab, "fig6", largest_batch_rate, ("average",))
+
+
+def _throughput(lab: Lab, name: str, rate_of: Rate, statistics: Sequence[str]) -> Iterator[Panel]:
+    """Throughput of all systems, and PipeOptim's gain by network with `statistics` over networks."""
+    yield Panel(
+        "throughput on four P100",
+        "sample/s",
+        MODELS,
+        {s: [rate_of(lab, model, s) if compared(model, s) else NONE for model in MODELS] for s in SYSTEMS},
+        axis="network",
+        quantity="throughput",
+    )
     gains = [gain(lab, model, rate_of) for model in MODELS]
-    statistics = ("average", "maximum") if name == "fig5" else ("average",)
     summary = {"average": sum(gains) / len(gains), "maximum": max(gains)}
     points = [*MODELS, *statistics]
-    printed = [published_number(claims, f"pipeoptim.{name}.gain_over_gpipe.{point}") for point in points]
-    figure = f"Figure {name.removeprefix('fig')}"
-    null = {"pipeoptim": [NULL] * len(points)}
-    return [
-        PaperPanel(
-            "throughput on four P100",
-            "sample/s",
-            MODELS,
-            rates,
-            axis="network",
-            quantity="throughput",
-            figure=figure,
-        ),
-        PaperPanel(
-            "PipeOptim's gain over GPipe",
-            "percent",
-            points,
-            {"pipeoptim": [*gains, *(summary[statistic] for statistic in statistics)]},
-            {"pipeoptim": printed},
-            null,
-            axis="network",
-            quantity="gain in throughput",
-            figure=figure,
-        ),
-    ]
+    yield Panel(
+        "PipeOptim's gain over GPipe",
+        "percent",
+        points,
+        {"pipeoptim": [*gains, *(summary[statistic] for statistic in statistics)]},
+        f"pipeoptim.{name}.gain_over_gpipe.{{x}}",
+        {"pipeoptim": [_null_gain()] * len(points)},
+        axis="network",
+        quantity="gain in throughput",
+    )
 
 
 def _compared_rates(lab: Lab, rate_of: Rate, system: str) -> Cases:
@@ -210,7 +198,10 @@ def as_stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
     return [[largest_batch_rate(lab, model, term) for term in question.terms] for model in MODELS], "one case per model"
 
 
-# The null model of every gain over GPipe is NULL: GPipe's bubble, and no difference between systems without one
+def _null_gain() -> float:
+    """Null model of every gain over GPipe: GPipe's bubble with equal stages and free messages, and none elsewhere."""
+    plans = pipeoptim_run()
+    return 100 * (plans["stages"] - 1) / plans["microbatches"]
 
 
 def gains_5(question: Question, lab: Lab, *, statistic: str) -> WithNull:
@@ -224,49 +215,38 @@ def gains_6(question: Question, lab: Lab, *, statistic: str = "", model: str = "
 def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> WithNull:
     gains_text = ", ".join(f"{name} {value:.1f}" for name, value in zip(MODELS, gains, strict=True))
     if model:
-        return [[gains[MODELS.index(model)]]], gains_text, [[NULL]]
-    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], gains_text, [[NULL]]
+        return [[gains[MODELS.index(model)]]], gains_text, [[_null_gain()]]
+    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], gains_text, [[_null_gain()]]
 
 
 # Table VI: seconds of an epoch
 
 
-def table6_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    panels = []
-    anchor = published_number(claims, FITTED["products"])
+@figure("pipeoptim_table6", "Table VI")
+def table6(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    anchor = published(claims, FITTED["products"])
     for model in TIMED:
-        times = {"epoch": [epoch_seconds(lab, model, system) for system in systems.ASYNCHRONOUS]}
-        printed = {
-            "epoch": [
-                published_number(claims, f"pipeoptim.table6.{model}.{s}.epoch_time") for s in systems.ASYNCHRONOUS
-            ]
-        }
-        null = {"epoch": [_null_epoch(model, anchor)] * len(systems.ASYNCHRONOUS)}
-        panels.append(
-            PaperPanel(
-                f"an epoch of {model}",
-                "s",
-                systems.ASYNCHRONOUS,
-                times,
-                printed,
-                null,
-                axis="system",
-                quantity="epoch time",
-                figure="Table VI",
-            )
+        yield Panel(
+            f"an epoch of {model}",
+            "s",
+            systems.ASYNCHRONOUS,
+            {"epoch": [epoch_seconds(lab, model, system) for system in systems.ASYNCHRONOUS]},
+            f"pipeoptim.table6.{model}.{{x}}.epoch_time",
+            {"epoch": [_null_epoch(lab, model, anchor)] * len(systems.ASYNCHRONOUS)},
+            axis="system",
+            quantity="epoch time",
         )
-    return panels
 
 
-def _null_epoch(model: str, anchor: float) -> float:
+def _null_epoch(lab: Lab, model: str, anchor: float) -> float:
     """Seconds of an epoch in proportion to the forward flops, equal for all systems; `anchor` is ResNet-101's."""
-    return anchor * flops.forward(NETWORKS[model]) / flops.forward(NETWORKS[TIMED[0]])
+    return anchor * flops.forward(network(lab, model)) / flops.forward(network(lab, TIMED[0]))
 
 
 def epochs(question: Question, lab: Lab, *, model: str, system: str, anchor: float) -> WithNull:
     """Seconds of an epoch. The null model scales `anchor`, the printed epoch of PipeDream on ResNet-101."""
     note = f"{largest(lab, model, system)} images per GPU, no validation"
-    return [[epoch_seconds(lab, model, system)]], note, [[_null_epoch(model, anchor)]]
+    return [[epoch_seconds(lab, model, system)]], note, [[_null_epoch(lab, model, anchor)]]
 
 
 def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -6,14 +6,13 @@ framework, its caching allocator and convolution workspaces is not counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
+from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import Lab
-from suite.claims.panel import published_number
-from suite.core.figure import FigurePanel
-from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, PaperPanel, compared, plan
+from suite.claims.panel import Claims, Panel, figure
+from suite.papers.pipeoptim.figures import MODELS, SYSTEMS, compared, plan
 
 MAX_BATCH = 1 << 14  # samples
 GNMTS = ("gnmt_8", "gnmt_16")
@@ -37,29 +36,21 @@ def weights(lab: Lab, model: str, system: str) -> int:
     return plan(lab, model, system, 1).versions()
 
 
-def table5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    panels = []
+@figure("pipeoptim_table5", "Table V")
+def table5(lab: Lab, claims: Claims) -> Iterator[Panel]:
     for model in MODELS:
         systems = [system for system in SYSTEMS if compared(model, system)]
-        ours = {
-            graph: [float(largest(lab, model, system, graph)) for system in systems] for graph in ("recompute", "keep")
-        }
-        printed = {"recompute": [published_number(claims, f"pipeoptim.table5.{model}.{system}") for system in systems]}
-        panels.append(
-            PaperPanel(
-                f"largest batch per GPU, {model}",
-                "sample",
-                systems,
-                ours,
-                printed,
-                axis="system",
-                quantity="batch per GPU",
-                scale="log",
-                evidence="derived",
-                figure="Table V",
-            )
+        yield Panel(
+            f"largest batch per GPU, {model}",
+            "sample",
+            systems,
+            {graph: [float(largest(lab, model, s, graph)) for s in systems] for graph in ("recompute", "keep")},
+            {"recompute": f"pipeoptim.table5.{model}.{{x}}"},
+            axis="system",
+            quantity="batch per GPU",
+            scale="log",
+            evidence=Evidence.DERIVED,
         )
-    return panels
 
 
 def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) -> tuple[Cases, str]:

@@ -7,18 +7,15 @@ kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.claims.panel import published_range
+from suite.claims.panel import Claims, Panel, figure
 from suite.core.errors import InvalidRequest
-from suite.core.figure import FigurePanel
 from suite.memory.layout import Layout, zero_1
 from suite.models.image_shapes import VGG, WideResNet
-from suite.papers.samo.figures import PaperPanel
 from suite.simulate.cost.plan_cost import HALF, STEPPED
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
@@ -88,49 +85,24 @@ def saved(lab: Lab, model: str, gpus: int) -> float:
     return 100 * (1 - seconds(lab, model, "axonn_samo", gpus) / seconds(lab, model, "axonn", gpus))
 
 
-def fig5_panels(lab: Lab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    points, panels = [str(gpus) for gpus in GPUS], []
+@figure("samo_fig5", "Figure 5")
+def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    points = [str(gpus) for gpus in GPUS]
     for model in NETWORKS:
         times = {system: [seconds(lab, model, system, gpus) for gpus in GPUS] for system in SYSTEMS}
-        panels.append(
-            PaperPanel(
-                f"batch time of {model}",
-                "s",
-                points,
-                times,
-                axis="GPUs",
-                quantity="batch time",
-                figure="Figure 5",
-            )
-        )
         gains = [saved(lab, model, gpus) for gpus in GPUS]
+        yield Panel(f"batch time of {model}", "s", points, times, axis="GPUs", quantity="batch time")
         title = f"time saved over AxoNN, {model}"
-        ours = {"axonn_samo": gains}
-        panels.append(
-            PaperPanel(
-                title,
-                "percent",
-                points,
-                ours,
-                axis="GPUs",
-                quantity="time saved",
-                figure="Figure 5",
-            )
+        yield Panel(title, "percent", points, {"axonn_samo": gains}, axis="GPUs", quantity="time saved")
+        yield Panel(
+            f"least and largest {title}",  # the text prints both, but not their GPU counts
+            "percent",
+            ("least", "largest"),
+            {"axonn_samo": [min(gains), max(gains)]},
+            {"axonn_samo": [f"samo.fig5.speedup.{model} {end}" for end in ("low", "high")]},
+            axis="of all GPU counts",
+            quantity="time saved",
         )
-        panels.append(
-            PaperPanel(
-                # the text prints the smallest and the largest gain, but not their GPU counts
-                f"least and largest time saved over AxoNN, {model}",
-                "percent",
-                ("least", "largest"),
-                {"axonn_samo": [min(gains), max(gains)]},
-                {"axonn_samo": published_range(claims, f"samo.fig5.speedup.{model}")},
-                axis="of all GPU counts",
-                quantity="time saved",
-                figure="Figure 5",
-            )
-        )
-    return panels
 
 
 def speedups(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
+from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import SAMO_COUNTS, Lab, Phases
 from suite.claims.null_model import BubbleAlone
 from suite.claims.null_model import percents_of_peak as null_percents
 from suite.claims.null_model import percents_saved as null_saved
-from suite.claims.panel import NONE, published_number, published_range
-from suite.core.figure import FigurePanel
+from suite.claims.panel import Claims, Panel, figure, published
 
-Claims = Mapping[str, Claim]
-PaperPanel = partial(FigurePanel, publication="SAMO")
 MODELS = tuple(SAMO_COUNTS)
 SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
 DENSE = "axonn_no_memopt"  # the paper's AxoNN keeps model states on the GPU (X2)
@@ -40,52 +36,42 @@ def everywhere(lab: Lab, systems: Sequence[str]) -> list[list[float]]:
 # Figures 6 and 7: strong scaling of the GPT-3 models
 
 
-def fig6_7_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    panels = []
+@figure("samo_fig6_7")
+def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
     for model in MODELS:
-        times = {s: [lab.samo(model, _ours(s), gpus).seconds for gpus in counts(model)] for s in SYSTEMS}
-        figure = "Figure 6" if model in ("gpt3_xl", "gpt3_2_7b") else "Figure 7"
-        points = [str(gpus) for gpus in counts(model)]
-        panels.append(
-            PaperPanel(
-                f"batch time of {model}",
-                "s",
-                points,
-                times,
-                axis="GPUs",
-                quantity="batch time",
-                figure=figure,
-            )
+        display = "Figure 6" if model in ("gpt3_xl", "gpt3_2_7b") else "Figure 7"
+        points, first = [str(gpus) for gpus in counts(model)], f"samo.fig6_7.speedup_over_axonn.{model} low"
+        yield Panel(
+            f"batch time of {model}",
+            "s",
+            points,
+            {s: [lab.samo(model, _ours(s), gpus).seconds for gpus in counts(model)] for s in SYSTEMS},
+            axis="GPUs",
+            quantity="batch time",
+            figure=display,
         )
-        low, _ = published_range(claims, f"samo.fig6_7.speedup_over_axonn.{model}")
-        high = published_number(claims, f"samo.sec6b.max_speedup.{model}")
-        panels.append(
-            PaperPanel(
-                f"time saved over AxoNN, {model}",
-                "percent",
-                points,
-                {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
-                {"axonn_samo": [low, NONE, NONE, high]},
-                {"axonn_samo": _null_saved(lab, model, "axonn", low)},
-                axis="GPUs",
-                quantity="time saved",
-                figure=figure,
-            )
+        yield Panel(
+            f"time saved over AxoNN, {model}",
+            "percent",
+            points,
+            {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
+            {"axonn_samo": [first, "", "", f"samo.sec6b.max_speedup.{model}"]},
+            {"axonn_samo": _null_saved(lab, model, "axonn", published(claims, first))},
+            axis="GPUs",
+            quantity="time saved",
+            figure=display,
         )
         savings_by_count = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
-        panels.append(
-            PaperPanel(
-                f"least and largest time saved over DeepSpeed-3D, {model}",
-                "percent",
-                ("least", "largest"),
-                {"axonn_samo": [min(savings_by_count), max(savings_by_count)]},
-                {"axonn_samo": published_range(claims, f"samo.fig6_7.speedup_over_deepspeed.{model}")},
-                axis="of all GPU counts",
-                quantity="time saved",
-                figure=figure,
-            )
+        yield Panel(
+            f"least and largest time saved over DeepSpeed-3D, {model}",
+            "percent",
+            ("least", "largest"),
+            {"axonn_samo": [min(savings_by_count), max(savings_by_count)]},
+            {"axonn_samo": [f"samo.fig6_7.speedup_over_deepspeed.{model} {end}" for end in ("low", "high")]},
+            axis="of all GPU counts",
+            quantity="time saved",
+            figure=display,
         )
-    return panels
 
 
 def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
@@ -150,24 +136,21 @@ def percent(lab: Lab, system: str, gpus: int) -> float:
     return lab.samo("gpt3_13b", _ours(system), gpus).percent_of_peak
 
 
-def table2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
+@figure("samo_table2", "Table II")
+def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     gpus = counts("gpt3_13b")
-    ours = {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS}
-    paper = {s: [published_number(claims, f"samo.table2.{s}.gpus_{count}") for count in gpus] for s in SYSTEMS}
     plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
-    return [
-        PaperPanel(
-            "percent of peak of 13B",
-            "percent",
-            [str(count) for count in gpus],
-            ours,
-            paper,
-            {system: null_percents(plans[system], paper[system][0]) for system in SYSTEMS},
-            axis="GPUs",
-            quantity="share of peak",
-            figure="Table II",
-        )
-    ]
+    first = {s: published(claims, f"samo.table2.{s}.gpus_{gpus[0]}") for s in SYSTEMS}
+    yield Panel(
+        "percent of peak of 13B",
+        "percent",
+        [str(count) for count in gpus],
+        {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS},
+        "samo.table2.{curve}.gpus_{x}",
+        {system: null_percents(plans[system], first[system]) for system in SYSTEMS},
+        axis="GPUs",
+        quantity="share of peak",
+    )
 
 
 def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: float) -> WithNull:
@@ -220,21 +203,18 @@ def savings(lab: Lab, gpus: int) -> dict[str, float]:
     return {**parts, "overhead": share * (pruned.compute - dense.compute), "total": sum(parts.values())}
 
 
-def fig8_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    names = ("p2p", "bubble", "collective", "overhead", "total")
-    savings_by_gpus = {gpus: savings(lab, gpus) for gpus in PROFILED}
-    return [
-        PaperPanel(
-            "time saved by phase, of AxoNN's batch time",
-            "percent",
-            [str(gpus) for gpus in PROFILED],
-            {name: [savings_by_gpus[gpus][name] for gpus in PROFILED] for name in names},
-            {name: [published_number(claims, f"samo.fig8.{name}.gpus_{gpus}") for gpus in PROFILED] for name in names},
-            axis="GPUs",
-            quantity="time saved",
-            figure="Figure 8",
-        )
-    ]
+@figure("samo_fig8", "Figure 8")
+def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    by_gpus = [savings(lab, gpus) for gpus in PROFILED]
+    yield Panel(
+        "time saved by phase, of AxoNN's batch time",
+        "percent",
+        [str(gpus) for gpus in PROFILED],
+        {name: [saved[name] for saved in by_gpus] for name in ("p2p", "bubble", "collective", "overhead", "total")},
+        "samo.fig8.{curve}.gpus_{x}",
+        axis="GPUs",
+        quantity="time saved",
+    )
 
 
 def _bubble_alone(lab: Lab, gpus: int) -> BubbleAlone:
@@ -298,20 +278,19 @@ def gigabytes(lab: Lab, system: str) -> float:
     return plan.total() / plan.grid.data / 1e9
 
 
-def memory_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    systems = {"axonn": "before", "axonn_samo": "after"}
-    return [
-        FigurePanel(
-            "Memory of one pipeline of 2.7B",
-            "gigabyte",
-            list(systems),
-            {"2.7B": [gigabytes(lab, system) for system in systems]},
-            {"2.7B": [published_number(claims, f"samo.sec1.memory_{when}") for when in systems.values()]},
-            axis="system",
-            quantity="memory",
-            evidence="derived",
-        )
-    ]
+@figure("samo_memory")
+def memory(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    systems = ("axonn", "axonn_samo")
+    yield Panel(
+        "Memory of one pipeline of 2.7B",
+        "gigabyte",
+        systems,
+        {"2.7B": [gigabytes(lab, system) for system in systems]},
+        {"2.7B": [f"samo.sec1.memory_{when}" for when in ("before", "after")]},
+        axis="system",
+        quantity="memory",
+        evidence=Evidence.DERIVED,
+    )
 
 
 def total_memory(question: Question, lab: Lab, *, system: str) -> tuple[Cases, str]:

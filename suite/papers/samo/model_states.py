@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from suite.claims.answer import Question, range_of_setting
-from suite.claims.claim import Claim
+from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import Lab
-from suite.claims.panel import NONE, published_number
-from suite.core.figure import FigurePanel
+from suite.claims.panel import Claims, Panel, figure, published
 from suite.memory.layout import compressed, resident
 from suite.papers.model_states import ADAM, MOMENTUM
-from suite.papers.samo.figures import PaperPanel
 
 HALF = "float16"
 ENTRIES = 1_200_000  # network size for which every sparsity here keeps a whole number of entries
@@ -26,7 +24,6 @@ PRECISIONS = {  # moments, and type of the half-precision copies, by name of the
 SHORT = ("Adam mixed", "Adam full", "SGD mixed", "SGD full")  # names of points
 PUBLISHED = "Adam, mixed precision"
 SAMO = "axonn_samo"
-Claims = Mapping[str, Claim]
 
 
 def pruned_bytes(unpruned: int, moments: Sequence[str], half: str | None) -> int:
@@ -47,36 +44,30 @@ def least_sparsity(moments: Sequence[str], half: str | None) -> float:
     return 1 - fitting / ENTRIES
 
 
-def fig2_panels(lab: Lab, claims: Claims) -> Sequence[FigurePanel]:
-    even, ends = published_number(claims, "samo.fig2.break_even"), claims.get("samo.fig2.saving_range")
-    printed = {f"{even:g}": 0.0}
-    if ends and isinstance(ends.value, tuple):
-        sparsities = range_of_setting(Question.of(ends), "sparsity")
-        printed |= {f"{float(share):g}": end for share, end in zip(sparsities, ends.value, strict=True)}
+@figure("samo_fig2", "Figure 2")
+def fig2(lab: Lab, claims: Claims) -> Iterator[Panel]:
+    even, ends = "samo.fig2.break_even", "samo.fig2.saving_range"
+    sparsities = range_of_setting(Question.of(claims[ends]), "sparsity")
+    printed: dict[str, str | float] = {f"{published(claims, even):g}": 0.0}
+    printed |= {f"{float(share):g}": f"{ends} {end}" for share, end in zip(sparsities, ("low", "high"), strict=True)}
     points = [f"{share:g}" for share in SHARES]
-    ours = {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()}
-    least = {name: least_sparsity(*precision) for name, precision in PRECISIONS.items()}
-    return [
-        PaperPanel(
-            "memory of model states saved over sparsity",
-            "percent",
-            points,
-            ours,
-            {PUBLISHED: [printed.get(point, NONE) for point in points]},
-            axis="sparsity, share of weights",
-            quantity="memory saved",
-            evidence="derived",
-            figure="Figure 2",
-        ),
-        PaperPanel(
-            "sparsity from which memory is saved",
-            "share",
-            SHORT,
-            {SAMO: list(least.values())},
-            {SAMO: [even if name == PUBLISHED else NONE for name in least]},
-            axis="precision and optimizer",
-            quantity="sparsity",
-            evidence="derived",
-            figure="Figure 2",
-        ),
-    ]
+    yield Panel(
+        "memory of model states saved over sparsity",
+        "percent",
+        points,
+        {name: [saved(share, *precision) for share in SHARES] for name, precision in PRECISIONS.items()},
+        {PUBLISHED: [printed.get(point, "") for point in points]},
+        axis="sparsity, share of weights",
+        quantity="memory saved",
+        evidence=Evidence.DERIVED,
+    )
+    yield Panel(
+        "sparsity from which memory is saved",
+        "share",
+        SHORT,
+        {SAMO: [least_sparsity(*precision) for precision in PRECISIONS.values()]},
+        {SAMO: [even if name == PUBLISHED else "" for name in PRECISIONS]},
+        axis="precision and optimizer",
+        quantity="sparsity",
+        evidence=Evidence.DERIVED,
+    )

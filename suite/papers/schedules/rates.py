@@ -5,15 +5,13 @@ The simulator runs the same orders as the checker. Each message takes the printe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from suite.claims.answer import Number, Question, WithNull
-from suite.claims.claim import Claim
-from suite.claims.panel import NONE, published_number
+from suite.claims.panel import Claims, Panel, figure
 from suite.claims.plans import published_plans
-from suite.core.figure import FigurePanel
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.trace import WAIT
@@ -23,7 +21,7 @@ from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, simulate
 
 FAST = 1e30  # bytes per second: only the latency of a message counts
-SYSTEMS = ("one_f_one_b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_2p")
+SYSTEMS = {"one_f_one_b": False, "interleaved_1f1b": True, "zb_h1": False, "zb_h2": False}  # whether it has chunks
 
 
 @lru_cache(maxsize=256)
@@ -113,29 +111,22 @@ def interleaving_gain(question: Question, lab: Any, *, ranks: int, microbatches:
     return [[plain / interleaved]], note, [[1.0]]
 
 
-def rates_panels(lab: Any, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    """Bubble rates of Zero Bubble Table 5, ours next to the printed ones."""
+@figure("schedules_rates", "Table 5")
+def table5(lab: Any, claims: Claims) -> Iterator[Panel]:
+    """Bubble rates of Zero Bubble Table 5."""
     rows = settings()
-    names = [f"{row['model']}, m = {row['microbatches']}" for row in rows]
-    ours, printed = {}, {}
-    for system in SYSTEMS:
-        ids = [f"schedules.zb.table5.{row['model']}_m{row['microbatches']}.{system}" for row in rows]
-        printed[system] = [published_number(claims, name) for name in ids]
-        chunks = [row["chunks"] if system == "interleaved_1f1b" else 1 for row in rows]
-        ours[system] = [
-            NONE if system == "zb_2p" else rate_of(row, system, chunks=count)
-            for row, count in zip(rows, chunks, strict=True)
-        ]
-    return [
-        FigurePanel(
-            "Bubble rate by setting (Zero Bubble)",
-            "ratio",
-            names,
-            {system: values for system, values in ours.items() if system != "zb_2p"},
-            printed,
-            axis="model and microbatches",
-            quantity="bubble rate",
-            figure="Table 5",
-            publication="Pipeline schedules",
-        )
-    ]
+    yield Panel(
+        "Bubble rate by setting (Zero Bubble)",
+        "ratio",
+        [f"{row['model']}, m = {row['microbatches']}" for row in rows],
+        {
+            system: [rate_of(row, system, chunks=row["chunks"] if chunked else 1) for row in rows]
+            for system, chunked in SYSTEMS.items()
+        },
+        {
+            system: [f"schedules.zb.table5.{row['model']}_m{row['microbatches']}.{system}" for row in rows]
+            for system in (*SYSTEMS, "zb_2p")
+        },
+        axis="model and microbatches",
+        quantity="bubble rate",
+    )

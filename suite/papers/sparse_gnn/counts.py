@@ -6,18 +6,16 @@ for Protein to the paper's small cut, so these rows are calibrated and never rep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from suite.claims.answer import Cases, Question
-from suite.claims.claim import Claim
-from suite.claims.panel import published_number
-from suite.core.figure import FigurePanel
+from suite.claims.claim import Evidence
+from suite.claims.panel import Claims, Panel, figure
 from suite.gnn.partition.protocol import Quality
 from suite.gnn.plan import Placement
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import PaperPanel, fitting_counts
+from suite.papers.sparse_gnn.figures import fitting_counts
 
-Claims = Mapping[str, Claim]
 PROCESSES = (16, 32, 64, 128, 256)  # of Table 2
 COUNTS = (4, 16, 64, 256)
 GRAPHS = ("amazon", "protein", "reddit")  # graphs of the paper's statements on partitions
@@ -49,40 +47,31 @@ def table2_row(lab: GraphLab, processes: int, partitioner: str = "metis") -> dic
     return {"average": float(megabytes.mean()), "maximum": float(megabytes.max()), "imbalance": volumes.imbalance}
 
 
-def table2_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    names = [str(p) for p in PROCESSES]
-    ours = {p: table2_row(lab, p) for p in PROCESSES}
-    printed = {
-        column: [published_number(claims, f"sparse_gnn.table2.{column}.p_{p}") for p in PROCESSES]
-        for column in ours[PROCESSES[0]]
-    }
-    sizes = {column: [ours[p][column] for p in PROCESSES] for column in ("average", "maximum")}
-    random = {"average": [table2_row(lab, p, RANDOM)["average"] for p in PROCESSES]}
-    return [
-        PaperPanel(
-            "what a process sends on Amazon with METIS (null: in a random order)",
-            "MB",
-            names,
-            sizes,
-            {column: printed[column] for column in sizes},
-            random,
-            axis="processes",
-            quantity="data sent per product",
-            evidence="derived",
-            figure="Table 2",
-        ),
-        PaperPanel(
-            "imbalance of what is sent",
-            "percent",
-            names,
-            {"imbalance": [ours[p]["imbalance"] for p in PROCESSES]},
-            {"imbalance": printed["imbalance"]},
-            axis="processes",
-            quantity="imbalance",
-            evidence="derived",
-            figure="Table 2",
-        ),
-    ]
+@figure("gnn_table2", "Table 2")
+def table2(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    names, ours = [str(p) for p in PROCESSES], [table2_row(lab, p) for p in PROCESSES]
+    printed = "sparse_gnn.table2.{curve}.p_{x}"
+    yield Panel(
+        "what a process sends on Amazon with METIS (null: in a random order)",
+        "MB",
+        names,
+        {column: [row[column] for row in ours] for column in ("average", "maximum")},
+        printed,
+        {"average": [table2_row(lab, p, RANDOM)["average"] for p in PROCESSES]},
+        axis="processes",
+        quantity="data sent per product",
+        evidence=Evidence.DERIVED,
+    )
+    yield Panel(
+        "imbalance of what is sent",
+        "percent",
+        names,
+        {"imbalance": [row["imbalance"] for row in ours]},
+        printed,
+        axis="processes",
+        quantity="imbalance",
+        evidence=Evidence.DERIVED,
+    )
 
 
 def table2_cell(question: Question, lab: GraphLab, *, quantity: str, processes: int) -> tuple[Cases, str]:

@@ -6,24 +6,19 @@ held out. The null model of a curve is the oblivious epoch time at the fewest GP
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
-from suite.claims.panel import NONE, published_bound, published_number
+from suite.claims.panel import NONE, Claims, Panel, figure
 from suite.core.errors import DoesNotFit
-from suite.core.figure import FigurePanel
 from suite.gnn.plan import Placement, Volumes
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
 from suite.simulate.full_graph import LOOSE, VALUE
 from suite.simulate.network.exchange import Wires
 
-Claims = Mapping[str, Claim]
-PaperPanel = partial(FigurePanel, publication="Sparsity-aware GNN")
 CAGNET, AWARE, METIS, GVB = "cagnet", "sparsity_aware", "sparsity_aware_metis", "sparsity_aware_gvb"
 COMPARED = (CAGNET, AWARE, GVB)
 COUNTS = {  # GPUs of Figures 3 to 5; Amazon and Protein ran out of memory on 4
@@ -84,61 +79,47 @@ def null_minimum(lab: GraphLab, graph: str, system: str, counts: Sequence[int], 
 # -- Figures 3 to 5 --------------------------------------------------------------------------------------------------
 
 
-def epoch_panel(
-    lab: GraphLab, claims: Claims, figure: str, graph: str, systems: Sequence[str], counts: Sequence[int]
-) -> FigurePanel:
-    times = {
-        system: [seconds(lab, graph, system, p) if fits(lab, graph, system, p) else NONE for p in counts]
-        for system in systems
-    }
-    equal = (
-        published_number(claims, NO_GAIN) if graph == "amazon" else NONE
-    )  # in words: it marks points without a number
-    nulls = {system: null_times(lab, graph, system, counts) for system in systems}
-    return PaperPanel(
+def epoch_panel(lab: GraphLab, graph: str, systems: Sequence[str], counts: Sequence[int]) -> Panel:
+    def times(system: str) -> list[float]:
+        return [seconds(lab, graph, system, p) if fits(lab, graph, system, p) else NONE for p in counts]
+
+    return Panel(
         f"an epoch on {graph}",
         "s",
         [str(p) for p in counts],
-        times,
-        {system: [equal if p == 16 else NONE for p in counts] for system in {CAGNET, AWARE}.intersection(systems)},
-        nulls,
+        {system: times(system) for system in systems},
+        {
+            s: [NO_GAIN if p == 16 else "" for p in counts]
+            for s in (CAGNET, AWARE)
+            if graph == "amazon" and s in systems
+        },
+        {system: null_times(lab, graph, system, counts) for system in systems},
         axis="GPUs",
         quantity="epoch time",
         scale="log-log",
-        figure=figure,
     )
 
 
-def phase_panels(lab: GraphLab, graph: str, counts: Sequence[int]) -> list[FigurePanel]:
-    """Phases of an epoch, one panel per system, as the bars of Figure 4."""
-    panels = []
-    for system in COMPARED:
-        epochs = [lab.epoch(graph, system, p) for p in counts]
-        bars = {"communication": [e.communication for e in epochs], "local": [e.local for e in epochs]}
-        panels.append(
-            PaperPanel(
+@figure("gnn_fig3", "Figure 3")
+def fig3(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    return (epoch_panel(lab, graph, COMPARED, COUNTS[graph]) for graph in ("reddit", "amazon", "protein"))
+
+
+@figure("gnn_fig4", "Figure 4")
+def fig4(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    """Phases of an epoch, one panel per graph and system."""
+    for graph in ("reddit", "amazon", "protein"):
+        counts = fitting_counts(graph)
+        for system in COMPARED:
+            epochs = [lab.epoch(graph, system, p) for p in counts]
+            yield Panel(
                 f"phases of an epoch on {graph}, {system}",
                 "s",
                 [str(p) for p in counts],
-                bars,
+                {"communication": [e.communication for e in epochs], "local": [e.local for e in epochs]},
                 axis="GPUs",
                 quantity="time per epoch",
-                figure="Figure 4",
             )
-        )
-    return panels
-
-
-def fig3_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    return [
-        epoch_panel(lab, claims, "Figure 3", graph, COMPARED, COUNTS[graph])
-        for graph in ("reddit", "amazon", "protein")
-    ]
-
-
-def fig4_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    graphs = ("reddit", "amazon", "protein")
-    return [panel for graph in graphs for panel in phase_panels(lab, graph, fitting_counts(graph))]
 
 
 def oblivious_slows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -279,33 +260,33 @@ def redistribution_and_training(question: Question, lab: GraphLab, *, times: flo
 # -- Figures 5 and 6 ---------------------------------------------------------------------------------------------------
 
 
-def fig5_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    gain = PaperPanel(
+@figure("gnn_fig5", "Figure 5")
+def fig5(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    yield epoch_panel(lab, "papers", COMPARED, COUNTS["papers"])
+    yield Panel(
         "CAGNET's epoch over that of SA+GVB, papers",
         "ratio",
         ("16 GPUs",),
         {"speedup": [ratio(lab, "papers", 16, CAGNET, GVB)]},
-        {"speedup": [published_bound(claims, "sparse_gnn.fig5.papers_speedup")]},
+        "sparse_gnn.fig5.papers_speedup",
         axis="GPUs",
         quantity="speedup",
-        figure="Figure 5",
     )
-    return [epoch_panel(lab, claims, "Figure 5", "papers", COMPARED, COUNTS["papers"]), gain]
 
 
-def fig6_panels(lab: GraphLab, claims: Claims) -> Sequence[FigurePanel]:
-    gain = PaperPanel(
+@figure("gnn_fig6", "Figure 6")
+def fig6(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    for graph in ("amazon", "protein"):
+        yield epoch_panel(lab, graph, (METIS, GVB), FIG6_COUNTS)
+    yield Panel(
         "epoch with METIS over that with GVB, amazon; the paper prints more than 2",
         "ratio",
         ("64 GPUs",),
         {"speedup": [ratio(lab, "amazon", 64, METIS, GVB)]},
-        {"speedup": [published_bound(claims, "sparse_gnn.fig6.gvb_over_metis.amazon")]},
+        "sparse_gnn.fig6.gvb_over_metis.amazon",
         axis="GPUs",
         quantity="speedup",
-        figure="Figure 6",
     )
-    panels = [epoch_panel(lab, claims, "Figure 6", graph, (METIS, GVB), FIG6_COUNTS) for graph in ("amazon", "protein")]
-    return [*panels, gain]
 
 
 def speedup_over_metis(question: Question, lab: GraphLab) -> WithNull:

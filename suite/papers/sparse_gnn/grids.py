@@ -8,13 +8,13 @@ without a partition. The fused form, which the published code runs, is shown for
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.claim import Claim
-from suite.core.figure import FigurePanel
+from suite.claims.panel import Claims, Panel, figure
 from suite.papers.sparse_gnn.cluster_runs import Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, PaperPanel, null_minimum, null_times, seconds
+from suite.papers.sparse_gnn.figures import AWARE, CAGNET, COMPARED, GVB, null_minimum, null_times, seconds
 from suite.simulate.full_graph import LOOSE, VALUE
 from suite.simulate.network.exchange import Wires
 
@@ -24,9 +24,10 @@ REPLICAS = (2, 4)
 CUBE = 64  # the GPU count that is a square and a cube
 
 
-def fig7_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePanel]:
-    return [
-        PaperPanel(
+@figure("gnn_fig7", "Figure 7")
+def fig7(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
+    for graph, c in product(GRAPHS, REPLICAS):
+        yield Panel(
             f"an epoch on {graph}, c = {c}",
             "s",
             [str(p) for p in COUNTS],
@@ -35,11 +36,7 @@ def fig7_panels(lab: GraphLab, claims: Mapping[str, Claim]) -> Sequence[FigurePa
             axis="GPUs",
             quantity="epoch time",
             scale="log-log",
-            figure="Figure 7",
         )
-        for graph in GRAPHS
-        for c in REPLICAS
-    ]
 
 
 def seconds_with_form(lab: GraphLab, graph: str, system: str, gpus: int, c: int, form: str) -> float:

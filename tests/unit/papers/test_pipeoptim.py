@@ -9,6 +9,7 @@ import pytest
 
 from suite.claims import trace
 from suite.claims.figure_executor import figure_metrics
+from suite.claims.plans import pipeoptim_run
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName
@@ -18,8 +19,6 @@ from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
 from suite.papers.pipeoptim.figures import (
     MODELS,
-    NETWORKS,
-    PLANS,
     epoch_seconds,
     fixed_batch_rate,
     gain,
@@ -50,7 +49,7 @@ def test_fitted_constants_equal_configured_constants() -> None:
 
 def test_answers_note_the_plan_that_they_read() -> None:
     with trace.record_reads() as reads:
-        plan(lab(), "resnet_101", "gpipe", 64)
+        pipeoptim.network(lab(), "resnet_101")
     assert "plan.pipeoptim.stream" in reads
 
 
@@ -63,7 +62,7 @@ def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
     inception = plan(lab(), "inception_v3", "gpipe", 64)
     millions = [inception.entries(stage) / 1e6 for stage in range(3)] + [(inception.entries(3) + head) / 1e6]
     assert millions == pytest.approx([0.17, 2.0, 4.7, 17.0], abs=0.05)
-    for model in NETWORKS:
+    for model in ("resnet_101", "inception_v3", "gnmt_8", "gnmt_16"):
         assert {plan(lab(), model, system, 64).ranges for system in ("gpipe", *ASYNCHRONOUS)} == {
             plan(lab(), model, "gpipe", 8).ranges
         }
@@ -76,8 +75,8 @@ def test_systems_share_stage_boundaries_and_keep_their_policy() -> None:
 
 def test_own_partition_equals_public_code() -> None:
     for model in ("inception_v3", "gnmt_16"):
-        starts = [stage.start for stage in divide(NETWORKS[model], 4, "pipedream")]
-        assert starts[1:] == PLANS["cuts"][model]
+        starts = [stage.start for stage in divide(pipeoptim.network(lab(), model), 4, "pipedream")]
+        assert starts[1:] == pipeoptim_run()["cuts"][model]
 
 
 def test_simulated_gains_and_epoch_times() -> None:
@@ -127,7 +126,7 @@ def test_pipedream_needs_most_weight_memory() -> None:
     claim = published()[f"{TABLE_5}.pipedream_most_weight_memory"]
     values = figure_metrics("pipeoptim_table5", {claim.id: claim}, lab())[claim.id].values
     assert claim.terms == ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
-    first = sum(layer.parameters for layer in NETWORKS["gnmt_8"].shapes()[:3])
+    first = sum(layer.parameters for layer in pipeoptim.network(lab(), "gnmt_8").shapes()[:3])
     assert values[:5] == (16.0 * first, 8.0 * first, 8.0 * first, 8.0 * first, 4.0 * first)
     assert values[5] == max(values[5:])
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from suite.claims.answer import Question, answer
-from suite.claims.figure_executor import find_figure
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
@@ -25,7 +24,7 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.weights import Predict
 from tests.support.drawn import drawn
-from tests.support.published_runs import lab, published
+from tests.support.published_runs import lab, panels, published
 
 CONFIGURED = systems.configured
 FOUR = [{"D": 4, "rank": stage} for stage in range(4)]
@@ -196,7 +195,7 @@ def test_counts_by_hand() -> None:
 
 
 def test_figure_shows_ledgers_and_table_2() -> None:
-    copies, late = find_figure("pipeoptim_small")[1](lab("pipeoptim_clusters"), CLAIMS)
+    copies, late = panels("pipeoptim_small", "pipeoptim_clusters")
     assert copies.ours == copies.paper
     assert copies.ours["pipedream"] == [4, 3, 2, 1]
     assert late.ours["pipedream, backward"] == [3, 2, 1, 0]

@@ -8,17 +8,17 @@ from functools import cache
 
 import pytest
 
-from suite.claims.figure_executor import figure_metrics, find_figure
+from suite.claims.figure_executor import figure_metrics
 from suite.core.errors import InvalidRequest
 from suite.core.figure import FigurePanel
 from suite.papers.samo.convnets import parts
 from suite.papers.samo.model_states import PRECISIONS, PUBLISHED, SAMO, SHARES
-from tests.support.published_runs import lab, published
+from tests.support.published_runs import lab, panels, published
 
 
 @cache
-def panels(name: str) -> dict[str, FigurePanel]:
-    return {panel.title: panel for panel in find_figure(name)[1](lab(), published())}
+def fig2() -> dict[str, FigurePanel]:
+    return {panel.title: panel for panel in panels("samo_fig2")}
 
 
 def density(share: float) -> Fraction:
@@ -37,8 +37,8 @@ SAVED = (  # bytes per parameter: dense; of SAMO's per kept entry, and per entry
 
 
 def test_memory_saved_by_hand() -> None:
-    saved = panels("samo_fig2")["memory of model states saved over sparsity"].ours
-    least = panels("samo_fig2")["sparsity from which memory is saved"].ours[SAMO]
+    saved = fig2()["memory of model states saved over sparsity"].ours
+    least = fig2()["sparsity from which memory is saved"].ours[SAMO]
     for name, dense, remaining, whole, even in SAVED:
         expected = [float(100 * (dense - remaining * density(share) - whole) / dense) for share in SHARES]
         assert saved[name] == pytest.approx(expected, rel=1e-12), name
@@ -46,7 +46,7 @@ def test_memory_saved_by_hand() -> None:
 
 
 def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
-    saved = panels("samo_fig2")["memory of model states saved over sparsity"]
+    saved = fig2()["memory of model states saved over sparsity"]
     paper = dict(zip(saved.x, saved.paper[PUBLISHED], strict=True))
     printed = {point: value for point, value in paper.items() if not math.isnan(value)}
     assert printed == {"0.25": 0, "0.8": 66, "0.9": 78}

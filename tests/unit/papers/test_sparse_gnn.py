@@ -187,7 +187,7 @@ def test_2d_communication_by_hand() -> None:
 def test_runs_beyond_memory_are_not_plotted() -> None:
     with pytest.raises(DoesNotFit):
         lab().full_graph("protein", AWARE, 4).check_memory(machine())
-    panel = sparse_gnn.epoch_panel(lab(), {}, "Figure 3", "amazon", COMPARED, (4, 16))
+    panel = sparse_gnn.epoch_panel(lab(), "amazon", COMPARED, (4, 16))
     assert np.isnan(panel.ours[AWARE][0])
     assert np.isfinite(panel.ours[GVB][0])
     assert np.isfinite(panel.ours[AWARE][1])
@@ -199,8 +199,8 @@ def test_cluster_answers_and_panels_are_complete(figure: str) -> None:
     for claim, _ in answers_of_figure(load.claims(), figure):
         if claim.reach == "cluster":
             assert np.isfinite(ours(claim.id.removeprefix("sparse_gnn."))).all(), claim.id
-    for panel in find_figure(figure)[1](lab(), published()):
-        for curves in (panel.ours, panel.paper, panel.null):
+    for panel in find_figure(figure)[2](lab(), published()):
+        for curves in (panel.ours, panel.ids(), panel.null):
             assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
 
 
