@@ -33,7 +33,7 @@ SLOW_FAMILIES = {
         axonn.probes: constant_in_flight lemma_1 lemma_2 loss_curves loss_predivision overlap pipeline_limit
             reduced_bytes
         axonn.probes_memory: footprint memory_ratio offloaded_bytes saving
-        pipeoptim.predictions: needs_sgdm pipeoptim_stale spectrain_inconsistent spectrain_stale
+        pipeoptim.probes: needs_sgdm pipeoptim_stale spectrain_inconsistent spectrain_stale
         pipeoptim.probes_ranks: gpipe
         samo.probes_messages: send_time
         sparse_gnn.probes: accuracy activation

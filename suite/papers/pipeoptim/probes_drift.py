@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from suite.engine.optim.optimizer import SGD, RuleState, predicted, state_names
+from suite.claims.answer import Cases, Question
+from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState, predicted, state_names
 
 SMOOTHING = 0.9  # momentum of the gradient by which SpecTrain predicts
 
@@ -56,3 +57,35 @@ def direction(rule: Any, gradient: float, updates: int, **moments: float) -> flo
     step(rule, on, gradient)
     on.updates = updates
     return float(rule.drift(on)) / -float(rule.lr)
+
+
+def update_sum(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [stepped(p["w"], p["lr"], [p["d0"], p["d1"], p["d2"]]) for p in question.points]
+    return [values], "three steps of the engine's SGD without momentum, in double precision"
+
+
+def prediction(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [predict_sgd(p["w"], p["lr"], p["dw"], int(p["s"])) for p in question.points]
+    return [values], "predicted by the engine's SGD after a step with this change, in double precision"
+
+
+def smoothed(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [predict_momentum(p["w"], p["lr"], p["v"], int(p["s"])) for p in question.points]
+    return [values], "predicted by the engine's SGD with momentum, in double precision"
+
+
+def sgdm(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [direction(SGD(0.5, p["u"], p["tau"]), p["g"], 2, velocity=p["v_prev"]) for p in question.points]
+    return [values], "the drift of the engine's rule after an update with g, over -lr"
+
+
+def adam(question: Question, source: Any, *, decoupled: bool) -> tuple[Cases, str]:
+    """Increment of Adam, or of AdamW with the optimizer's default decay, which its prediction leaves out."""
+    kind = AdamW if decoupled else Adam
+    values = [
+        direction(
+            kind(0.5, p["b1"], p["b2"], p["eps"]), p["g"], int(p["t"]), moment_1=p["m_prev"], moment_2=p["v_prev"]
+        )
+        for p in question.points
+    ]
+    return [values], "the drift of the engine's rule after an update with g, over -lr"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from suite.claims.answer import Cases, Question, distinct_cases
+from suite.claims.answer import Cases, Question
 from suite.claims.cluster_runs import Lab
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
@@ -118,73 +118,6 @@ def vgg(question: Question, lab: Lab) -> tuple[Cases, str]:
 def gpt(question: Question, lab: Lab) -> tuple[Cases, str]:
     parameters = lab.shapes[str(question.setting["model"])].parameters
     return [[parameters]], "counted layer by layer, with the tied matrix once"
-
-
-# -- tensors ---------------------------------------------------------------------------------------------------------
-
-
-def linear_index(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    pairs = [probes.index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
-    return [[coordinates / linear for coordinates, linear in pairs]], "bytes of coordinates over a random mask's index"
-
-
-def example(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Linear indices of the points. Points of the same width are entries of one tensor, as in the published example."""
-    from suite.papers.samo import probes
-
-    entries: dict[int, list[tuple[int, int]]] = {}
-    for point in question.points:
-        entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
-    indices = [index for columns, unpruned in entries.items() for index in probes.indices_of(unpruned, columns)]
-    return [indices], "mask of a tensor whose other entries are zero"
-
-
-def shared_index(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    return [[count] for count in probes.index_tensors()], "counted in the states of a convolution and two linear layers"
-
-
-def forward(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    return distinct_cases(probes.outputs()), f"{probes.HALF} outputs of a small network after five batches"
-
-
-def optimizer(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    return distinct_cases(
-        probes.updated()
-    ), f"weights of a small network after five steps of Adam, full and {probes.HALF}"
-
-
-def layerwise(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    sizes = [(1, *probes.dense_gradients(count)) for count in (1, 2, 4)]
-    return sizes, "counted at allocation, with 1, 2 and 4 microbatches"
-
-
-def inverse(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    return distinct_cases(probes.expanded()), "entries of tensors of one, two and four dimensions"
-
-
-def same_flops(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    return [probes.flops()], "counted as torch dispatches the products of a batch"
-
-
-def allreduce(question: Question, lab: Lab) -> tuple[Cases, str]:
-    from suite.papers.samo import probes
-
-    values = [probes.reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
-    return [values], f"bytes that one of two replicas passes to all-reduces in a batch, {probes.HALF}"
 
 
 def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from suite.claims.answer import Cases, Question, distinct_cases
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
 from suite.core.protocols import Group, MaskMethod
@@ -265,3 +266,50 @@ def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
     expand(torch.ones(index.numel()), index, tensor)
     coordinates = tensor.nonzero().int()
     return coordinates.numel() * coordinates.element_size(), index.numel() * index.element_size()
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def linear_index(question: Question, source: Any) -> tuple[Cases, str]:
+    pairs = [index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
+    return [[coordinates / linear for coordinates, linear in pairs]], "bytes of coordinates over a random mask's index"
+
+
+def example(question: Question, source: Any) -> tuple[Cases, str]:
+    """Linear indices of the points. Points of the same width are entries of one tensor, as in the published example."""
+    entries: dict[int, list[tuple[int, int]]] = {}
+    for point in question.points:
+        entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
+    indices = [index for columns, unpruned in entries.items() for index in indices_of(unpruned, columns)]
+    return [indices], "mask of a tensor whose other entries are zero"
+
+
+def shared_index(question: Question, source: Any) -> tuple[Cases, str]:
+    return [[count] for count in index_tensors()], "counted in the states of a convolution and two linear layers"
+
+
+def forward(question: Question, source: Any) -> tuple[Cases, str]:
+    return distinct_cases(outputs()), f"{HALF} outputs of a small network after five batches"
+
+
+def optimizer(question: Question, source: Any) -> tuple[Cases, str]:
+    return distinct_cases(updated()), f"weights of a small network after five steps of Adam, full and {HALF}"
+
+
+def layerwise(question: Question, source: Any) -> tuple[Cases, str]:
+    sizes = [(1, *dense_gradients(count)) for count in (1, 2, 4)]
+    return sizes, "counted at allocation, with 1, 2 and 4 microbatches"
+
+
+def inverse(question: Question, source: Any) -> tuple[Cases, str]:
+    return distinct_cases(expanded()), "entries of tensors of one, two and four dimensions"
+
+
+def same_flops(question: Question, source: Any) -> tuple[Cases, str]:
+    return [flops()], "counted as torch dispatches the products of a batch"
+
+
+def allreduce(question: Question, source: Any) -> tuple[Cases, str]:
+    values = [reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
+    return [values], f"bytes that one of two replicas passes to all-reduces in a batch, {HALF}"
