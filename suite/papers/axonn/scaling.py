@@ -114,12 +114,6 @@ def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
     return theirs - ours
 
 
-def percents(question: Question, lab: Lab, *, highest: float) -> WithNull:
-    """Percent of peak of AxoNN's weak scaling. `highest`: printed anchor of the null model."""
-    percentages = [lab.weak(model, "axonn").percent_of_peak for model in MODELS]
-    return [percentages], "plans of Table II", [_null_percents(lab, "axonn", highest)]
-
-
 ROUNDINGS = {"down": np.floor, "up": np.ceil}  # numpy's, because math's raise for nan, a hidden anchor
 
 
@@ -136,15 +130,10 @@ def days_saved(lab: Lab, model: str) -> float:
     return lab.weak(model, "deepspeed_3d").days - lab.weak(model, "axonn").days
 
 
-def all_days(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
+def days(question: Question, lab: Lab, *, highest: Sequence[float], models: Sequence[str] = MODELS) -> WithNull:
     """Days saved over DeepSpeed-3D by model. `highest`: printed percents of both, anchors of the null model."""
-    nulls = [_null_days_saved(lab, model, highest) for model in MODELS]
-    return [[days_saved(lab, model) for model in MODELS]], "plans of Table II", [nulls]
-
-
-def days(question: Question, lab: Lab, *, model: str, highest: Sequence[float]) -> WithNull:
-    """Days saved over DeepSpeed-3D for one model. `highest`: printed percents of both, anchors of the null model."""
-    return [[days_saved(lab, model)]], "plans of Table II", [[_null_days_saved(lab, model, highest)]]
+    nulls = [_null_days_saved(lab, model, highest) for model in models]
+    return [[days_saved(lab, model) for model in models]], "plans of Table II", [nulls]
 
 
 def reductions(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
@@ -165,13 +154,9 @@ def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float])
     return [[times_slower]], "plans of Table II", [[theirs / ours]]
 
 
-def order(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[lab.weak(model, system).days for system in SYSTEMS] for model in MODELS], "plans of Table II"
-
-
-def equal_data(question: Question, lab: Lab) -> tuple[Cases, str]:
-    models = ("transformer_12b", "transformer_24b")
-    return [[lab.weak(model, system).days for system in SYSTEMS[:2]] for model in models], "G_data 8 for both"
+def order(question: Question, lab: Lab, *, models: Sequence[str] = MODELS) -> tuple[Cases, str]:
+    systems = SYSTEMS[: len(question.terms)]
+    return [[lab.weak(model, system).days for system in systems] for model in models], "plans of Table II"
 
 
 def fastest(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -119,6 +119,9 @@ def largest_batch_rate(lab: Lab, model: str, system: str) -> float:
     return rate(lab, model, system, largest(lab, model, system))
 
 
+RATES: Mapping[str, Rate] = {"same": fixed_batch_rate, "largest": largest_batch_rate}
+
+
 def gain(lab: Lab, model: str, rate_of: Rate) -> float:
     """Percent by which PipeOptim's throughput exceeds GPipe's."""
     return 100 * (rate_of(lab, model, "pipeoptim") / rate_of(lab, model, "gpipe") - 1)
@@ -166,32 +169,15 @@ def _throughput(lab: Lab, name: str, rate_of: Rate, statistics: Sequence[str]) -
     )
 
 
-def _compared_rates(lab: Lab, rate_of: Rate, system: str) -> Cases:
+def compared_rates(question: Question, lab: Lab, *, batch: str, system: str) -> tuple[Cases, str]:
     """Throughput of a system and of another asynchronous one, one case per model and pair."""
-    return [
-        [rate_of(lab, model, system), rate_of(lab, model, other)]
+    cases = [
+        [RATES[batch](lab, model, system), RATES[batch](lab, model, other)]
         for model in MODELS
         for other in systems.ASYNCHRONOUS
         if other != system and compared(model, other)
     ]
-
-
-def lowest_5(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _compared_rates(
-        lab, fixed_batch_rate, "gpipe"
-    ), "64 samples per GPU; one case per model and asynchronous system"
-
-
-def lowest_6(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _compared_rates(
-        lab, largest_batch_rate, "gpipe"
-    ), "Table V's batches; one case per model and asynchronous system"
-
-
-def comparable(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _compared_rates(
-        lab, fixed_batch_rate, "pipeoptim"
-    ), "64 samples per GPU; one case per model and other asynchronous system"
+    return cases, f"the {batch} batch per GPU; one case per model and other asynchronous system"
 
 
 def as_stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -204,19 +190,12 @@ def _null_gain() -> float:
     return 100 * (plans["stages"] - 1) / plans["microbatches"]
 
 
-def gains_5(question: Question, lab: Lab, *, statistic: str) -> WithNull:
-    return _over_models([gain(lab, model_name, fixed_batch_rate) for model_name in MODELS], statistic)
-
-
-def gains_6(question: Question, lab: Lab, *, statistic: str = "", model: str = "") -> WithNull:
-    return _over_models([gain(lab, model_name, largest_batch_rate) for model_name in MODELS], statistic, model)
-
-
-def _over_models(gains: Sequence[float], statistic: str, model: str = "") -> WithNull:
-    gains_text = ", ".join(f"{name} {value:.1f}" for name, value in zip(MODELS, gains, strict=True))
-    if model:
-        return [[gains[MODELS.index(model)]]], gains_text, [[_null_gain()]]
-    return [[max(gains) if statistic == "maximum" else sum(gains) / len(gains)]], gains_text, [[_null_gain()]]
+def gains(question: Question, lab: Lab, *, batch: str, statistic: str = "", model: str = "") -> WithNull:
+    """PipeOptim's gain over GPipe on one network, or its average or maximum over all."""
+    by_model = {name: gain(lab, name, RATES[batch]) for name in MODELS}
+    note = ", ".join(f"{name} {value:.1f}" for name, value in by_model.items())
+    summary = {"maximum": max(by_model.values()), "average": sum(by_model.values()) / len(by_model)}
+    return [[by_model[model] if model else summary[statistic]]], note, [[_null_gain()]]
 
 
 # Table VI: seconds of an epoch

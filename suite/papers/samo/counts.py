@@ -13,23 +13,16 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
-from suite.memory.layout import Layout, compressed
 from suite.papers.equations import BYTES, FREE, idle_time
-from suite.papers.model_states import ADAM, CONVNETS, GPTS
+from suite.papers.model_states import CONVNETS, GPTS
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.worker import Simulation, simulate
 
-HALF = "float16"
 FORWARD, BACKWARD = 1.0, 2.0  # units of time in Figure 3
 UNITS = Fixed(FORWARD, BACKWARD, BYTES)
 UNEVEN = Fixed(0.375, 0.625, BYTES)  # exact in binary; neither pass is a multiple of the other
 PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
-
-
-def layout(density: float, entries: int) -> Layout:
-    """Layout memory=samo of `entries` prunable weights in mixed precision with Adam."""
-    return compressed(entries, ADAM, half=HALF, kept=round(density * entries), of=entries)
 
 
 def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
@@ -49,11 +42,6 @@ def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule
 
 
 # -- bytes of layouts ------------------------------------------------------------------------------------------------
-
-
-def index(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [layout(point["f"], int(point["phi"]))["index"].bytes for point in question.points]
-    return [values], "bytes of the index that ranks allocate: memory=samo"
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------
@@ -107,17 +95,10 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def wide_resnet(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[CONVNETS["wideresnet_101"]().parameters]], "counted layer by layer"
-
-
-def vgg(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[CONVNETS["vgg_19"]().parameters]], "counted layer by layer"
-
-
-def gpt(question: Question, lab: Lab) -> tuple[Cases, str]:
-    parameters = lab.shapes[str(question.setting["model"])].parameters
-    return [[parameters]], "counted layer by layer, with the tied matrix once"
+def parameters(question: Question, lab: Lab) -> tuple[Cases, str]:
+    model = str(question.setting["model"])
+    shape = CONVNETS[model]() if model in CONVNETS else lab.shapes[model]
+    return [[shape.parameters]], "counted layer by layer, with a tied matrix once"
 
 
 def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:

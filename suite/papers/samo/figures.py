@@ -93,16 +93,10 @@ def speedups(question: Question, lab: Lab, *, model: str, over: str, first: floa
     )
 
 
-def largest_speedup(question: Question, lab: Lab, *, model: str, first: float) -> WithNull:
-    """Time saved over AxoNN at the most GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
-    null = _null_saved(lab, model, "axonn", first)[-1]
-    return [[lab.saved(model, counts(model)[-1], over=DENSE)]], f"{counts(model)[-1]} GPUs", [[null]]
-
-
-def abstract_speedups(question: Question, lab: Lab, *, over: str, first: float) -> WithNull:
-    """Time saved for 2.7B on 512 GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
-    saving = lab.saved("gpt3_2_7b", 512, over=_ours(over))
-    return [[saving]], "512 GPUs", [[_null_saved(lab, "gpt3_2_7b", over, first)[-1]]]
+def largest_speedup(question: Question, lab: Lab, *, model: str, first: float, over: str = "axonn") -> WithNull:
+    """Time saved at the most GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
+    gpus, null = counts(model)[-1], _null_saved(lab, model, over, first)[-1]
+    return [[lab.saved(model, gpus, over=_ours(over))]], f"{gpus} GPUs", [[null]]
 
 
 def grows(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -114,11 +108,7 @@ def over_both(question: Question, lab: Lab) -> tuple[Cases, str]:
     return cases, "the models at their GPU counts"
 
 
-def slowest(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return everywhere(lab, question.terms), "the models at their GPU counts"
-
-
-def quickest(question: Question, lab: Lab) -> tuple[Cases, str]:
+def times(question: Question, lab: Lab) -> tuple[Cases, str]:
     return everywhere(lab, question.terms), "the models at their GPU counts"
 
 
@@ -174,10 +164,6 @@ def dense_at_largest(question: Question, lab: Lab, *, first: Sequence[float]) ->
     systems = ("axonn", "deepspeed_3d")
     nulls = [[_null_percent(lab, system, 2048, anchor)] for system, anchor in zip(systems, first, strict=True)]
     return [[percent(lab, system, 2048)] for system in systems], ", ".join(systems), nulls
-
-
-def samo_at_largest(question: Question, lab: Lab, *, first: float) -> WithNull:
-    return [[percent(lab, "axonn_samo", 2048)]], "2048 GPUs", [[_null_percent(lab, "axonn_samo", 2048, first)]]
 
 
 def drops(question: Question, lab: Lab) -> tuple[Cases, str]:

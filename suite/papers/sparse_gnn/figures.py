@@ -131,23 +131,18 @@ def oblivious_slows(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return cases, note if falls else "one case per graph and pair of neighbouring counts"
 
 
-def below_one_second(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[seconds(lab, "reddit", s, p) for s in question.terms] for p in COUNTS["reddit"]], "one case per GPU count"
-
-
-def no_gain(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[seconds(lab, "amazon", s, 16) for s in question.terms]]
-    return cases, "the share of an adapter's bandwidth that a ring reaches is fitted"
-
-
-def gain_from_32(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[seconds(lab, "amazon", s, p) for s in question.terms] for p in (32, 64, 128, 256)]
-    return cases, "one case per GPU count"
-
-
-def slower_below_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[seconds(lab, "protein", s, p) for s in question.terms] for p in (16, 32)]
-    return cases, "nearly every row is needed; pairwise messages reach less bandwidth than a broadcast"
+def times(
+    question: Question,
+    lab: GraphLab,
+    *,
+    graphs: Sequence[str],
+    gpus: Sequence[int] = (),
+    phase: str = "seconds",
+    note: str = "one case per graph and GPU count",
+) -> tuple[Cases, str]:
+    """Seconds of an epoch, or of a phase, by each system of the terms; by default at all GPU counts that fit."""
+    runs = [(graph, p) for graph in graphs for p in gpus or fitting_counts(graph)]
+    return [[getattr(lab.epoch(graph, system, p), phase) for system in question.terms] for graph, p in runs], note
 
 
 def faster_above_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -156,9 +151,9 @@ def faster_above_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [*cases, [seconds_by_count[256], seconds_by_count[128]]], "128 and 256 against cagnet, 256 against 128"
 
 
-def flat_at_low_counts(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[seconds(lab, "protein", AWARE, int(p)) for p in question.terms]]
-    return cases, "less local work, but 7 of 8 rows pass the adapter instead of 3 of 4"
+def times_over_gpus(question: Question, lab: GraphLab, *, graph: str, phase: str, note: str) -> tuple[Cases, str]:
+    """Seconds of an epoch of the sparsity-aware system, or of a phase, at the GPU counts of the terms."""
+    return [[getattr(lab.epoch(graph, AWARE, int(p)), phase) for p in question.terms]], note
 
 
 def out_of_memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -176,28 +171,11 @@ def communication_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return cases, "percent of an epoch, one case per graph and GPU count; Reddit's 4 GPUs are one node"
 
 
-def falls_on_reddit(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[lab.epoch("reddit", AWARE, int(p)).communication for p in question.terms]]
-    return cases, "with 493 neighbours per vertex every part needs nearly every row, on 32 and on 64 GPUs"
-
-
-def falls_on_amazon(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[lab.epoch("amazon", s, p).communication for s in question.terms] for p in (32, 64, 128, 256)]
-    return cases, "one case per GPU count"
-
-
 def communication_near_zero(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases, str]:
     gvb, oblivious = (
         [lab.epoch("protein", system, p).communication for p in fitting_counts("protein")] for system in (GVB, CAGNET)
     )
     return [[a, share * b] for a, b in zip(gvb, oblivious, strict=True)], "Protein, one case per GPU count"
-
-
-def local_seconds(question: Question, lab: GraphLab, *, graphs: Sequence[str]) -> tuple[Cases, str]:
-    """Seconds of local work, as the bars of Figure 4: the sparse product with its gathering and allocation."""
-    runs = [(graph, p) for graph in graphs for p in fitting_counts(graph)]
-    cases = [[lab.epoch(graph, system, p).local for system in question.terms] for graph, p in runs]
-    return cases, "; ".join(f"{graph} on {', '.join(map(str, fitting_counts(graph)))}" for graph in graphs)
 
 
 # The null model of every speedup: epoch times in proportion to the rows that all processes send
@@ -295,18 +273,9 @@ def speedup_over_metis(question: Question, lab: GraphLab) -> WithNull:
     return [[ratio(lab, "amazon", 64, METIS, GVB)]], note, [[null_ratio(lab, "amazon", 64, METIS, GVB)]]
 
 
-def metis_and_gvb(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[seconds(lab, "amazon", s, p) for s in question.terms] for p in FIG6_COUNTS], "16, 32 and 64 GPUs"
-
-
 def similar_on_protein(question: Question, lab: GraphLab, *, margin: float) -> tuple[Cases, str]:
     cases = []
     for p in FIG6_COUNTS:
         metis, gvb = (seconds(lab, "protein", s, p) for s in (METIS, GVB))
         cases.append([metis, gvb, (1 + margin) * metis])
     return cases, "16, 32 and 64 GPUs; METIS cuts nothing here, and GVB starts from METIS, so both partitions are equal"
-
-
-def max_volume_partitioner(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[seconds(lab, g, s, p) for s in question.terms] for g in ("reddit", "amazon") for p in fitting_counts(g)]
-    return cases, "Reddit and Amazon, one case per GPU count"

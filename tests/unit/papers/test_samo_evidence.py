@@ -17,7 +17,6 @@ from suite.claims.answer import Answer, Papers, Question, answer, answers_of_fig
 from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.memory import mixed
 from suite.papers.samo import closed_forms, counts, figures, formulas
 from suite.papers.samo import probes as shown
 from suite.papers.samo import probes_messages as sent
@@ -56,8 +55,6 @@ def test_bytes_of_a_rank_by_hand() -> None:
     assert bytes_of.step_bytes(bytes_of.small(400, Fraction(1, 4))) == 2 * 100
     assert bytes_of.step_bytes(bytes_of.small(400)) == 0
     assert bytes_of.total(400, Fraction(1, 4)) == (24 * 100) + 2 * 400
-    assert counts.layout(0.1, 1000).bytes() == 2 * 1000 + (2 + 4 + 4 + 8 + 4 + 2) * 100
-    assert counts.layout(0.75, 1000).bytes() == mixed(1000, counts.ADAM).bytes()  # where nothing is saved
 
 
 MEASURED: dict[str, tuple[float, ...]] = {
