@@ -92,7 +92,7 @@ def figures() -> Mapping[str, tuple[str, str, Draw]]:
     """Paper, published figure and panel function of each figure, from the modules of the papers without torch."""
     for paper in load.papers():
         for path in sorted((load.FOLDER / paper).glob("*.py")):
-            if not path.name.startswith("probes"):
+            if not path.name.startswith("measured"):
                 import_module(f"suite.papers.{paper}.{path.stem}")
     return _FIGURES
 

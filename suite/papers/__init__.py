@@ -13,7 +13,7 @@ sensitivity.yaml   simulated verdicts over the ranges of plans.yaml and conf/eff
 closed_forms.py    closed forms of the paper as functions of numbers
 formulas.py        answers from formulas, layouts and shapes
 counts.py          answers counted on schedules, version tables and partitions
-probes*.py         answers from small runs of the engine
+measured*.py       answers from small runs of the engine
 figures.py         answers and panels from simulated cluster runs; a panel names the claims that print its points
 orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules, and answers read from them
 *_executor.py      executor for a single figure
@@ -24,5 +24,5 @@ The other modules of a paper split one of these files (scaling.py, grids.py, con
 settings.yaml      published settings: systems, models, machines, data sets, training
 decisions.yaml     contradictions within and between the papers, with the reading adopted for each
 closed_forms.py, equations.py, finite_difference.py, model_states.py   closed forms, lemmas, derivatives, states
-probes.py          counters of the parts of an engine
+measured.py        counters of the parts of an engine
 """

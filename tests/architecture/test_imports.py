@@ -29,7 +29,7 @@ FORMULA = r"(formulas|closed_forms|model_states|finite_difference)"
 FORMULAS = r"suite/papers/((axonn|samo)/(formulas|closed_forms)|closed_forms|model_states|finite_difference)\.py$"
 TORCH = (
     r"suite/accelerator\.py$|suite/(comm|conformance|doctor|microbench|models|pruning|engine)/|suite/gnn/(exchange|memory|train)\.py$|baselines/"
-    r"|suite/papers/(\w+/)?probes(_\w+)?\.py$"
+    r"|suite/papers/(\w+/)?measured(_\w+)?\.py$"
 )
 FORBIDDEN = (  # files, and names that they do not import
     (r"suite/engine/", r"suite\.simulate"),

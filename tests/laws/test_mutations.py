@@ -30,15 +30,15 @@ FEW = 3  # mutations that a run draws
 # families without a quick answer, by the reason; only the exhaustive run tries them
 SLOW_FAMILIES = {
     "it trains models": """
-        axonn.probes: constant_in_flight lemma_1 lemma_2 loss_curves loss_predivision overlap pipeline_limit
+        axonn.measured: constant_in_flight lemma_1 lemma_2 loss_curves loss_predivision overlap pipeline_limit
             reduced_bytes
-        axonn.probes_memory: footprint memory_ratio offloaded_bytes saving
-        pipeoptim.probes: needs_sgdm pipeoptim_stale spectrain_inconsistent spectrain_stale
-        pipeoptim.probes_ranks: gpipe
-        samo.probes_messages: send_time
-        sparse_gnn.probes: accuracy activation
-        sparse_gnn.probes_runs: phases
-        sparse_gnn.probes_wire: all_reduce_words bytes_by_system oblivious stages
+        axonn.measured_memory: footprint memory_ratio offloaded_bytes saving
+        pipeoptim.measured: needs_sgdm pipeoptim_stale spectrain_inconsistent spectrain_stale
+        pipeoptim.measured_ranks: gpipe
+        samo.measured_messages: send_time
+        sparse_gnn.measured: accuracy activation
+        sparse_gnn.measured_runs: phases
+        sparse_gnn.measured_wire: all_reduce_words bytes_by_system oblivious stages
         """,
     "it searches plans or simulates batches of hundreds of GPUs": """
         axonn.figures: gains memory_ratio reduction_time time_over_depth
@@ -50,7 +50,7 @@ SLOW_FAMILIES = {
     "it partitions graphs": """
         sparse_gnn.counts: column_segments nnz_imbalance
         sparse_gnn.figures: faster_above_64 out_of_memory overwhelming_gain times_over_gpus
-        sparse_gnn.probes_runs: partitioner_calls
+        sparse_gnn.measured_runs: partitioner_calls
         """,
 }
 LINE = re.compile(

@@ -1,6 +1,6 @@
 """Answers to AxoNN's claims from counts on schedules, layouts and shapes.
 
-Law 4 keeps the bytes of these layouts equal to allocated bytes, and ranks run the same schedules. probes.py counts
+Law 4 keeps the bytes of these layouts equal to allocated bytes, and ranks run the same schedules. measured.py counts
 bytes, messages and ops of real ranks."""
 
 from __future__ import annotations

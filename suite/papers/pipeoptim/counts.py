@@ -1,7 +1,7 @@
 """Counts of PipeOptim's versions and passes: ledgers, and the checker's orders.
 
 The ledger that the engine obeys (suite.weights.Ledger) follows the checker's order at unit cost, with the configured
-schedule, policy and update interval of each system. probes_ranks counts on real ranks."""
+schedule, policy and update interval of each system. measured_ranks counts on real ranks."""
 
 from __future__ import annotations
 

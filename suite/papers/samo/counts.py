@@ -1,7 +1,7 @@
 """Answers to SAMO's claims from counts on layouts and schedules, and from tensors of the engine.
 
 Law 4 keeps the bytes of these layouts equal to allocated bytes. Messages and idle time come from the schedules that
-ranks run. Answers on tensors train a small network (suite.papers.samo.probes); only they import torch."""
+ranks run. Answers on tensors train a small network (suite.papers.samo.measured); only they import torch."""
 
 from __future__ import annotations
 

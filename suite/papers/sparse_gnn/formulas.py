@@ -2,7 +2,7 @@
 
 No machine and no stand-in is involved: each point of a formula becomes a plan of that size, and the message model runs
 on links with the latency and bandwidth of the point. Claims on training are checked by real training on threads
-(suite.papers.sparse_gnn.probes)."""
+(suite.papers.sparse_gnn.measured)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AxoNN's probes and counted claims against hand counts.
+"""AxoNN's measured and counted claims against hand counts.
 
 Broken engines change the verdicts of these answers in laws/test_mutations.py.
 """
@@ -16,7 +16,7 @@ from suite.claims.answer import Papers, Question, answer, answers_of_figure
 from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.papers.axonn import counts, probes, probes_memory, scaling
+from suite.papers.axonn import counts, measured, measured_memory, scaling
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.refusals import refused
 
@@ -40,7 +40,7 @@ def test_idle_time_is_that_of_filling_and_draining() -> None:
 
 def test_passes_in_flight_by_hand() -> None:
     ops = [Op(0, kind, index) for kind, index in ((Kind.FORWARD, 0), (Kind.FORWARD, 1), (Kind.BACKWARD, 0))]
-    assert probes.max_in_flight(ops) == 2
+    assert measured.max_in_flight(ops) == 2
     assert counts.answered([*ops, Op(0, Kind.FORWARD, 2)]) == [2]
 
 
@@ -56,20 +56,20 @@ def test_gpt2_small_counts_for_authors_and_paper() -> None:
 
 def test_bytes_of_a_rank_by_hand() -> None:
     for name, each in STATES.items():
-        assert probes_memory.state_bytes(query(), None, state=name, entries=[7, 1000])[0] == [[each], [each]], name
-    assert probes_memory.resident_bytes(query({"phi": 30}), None)[0] == [[20 * 30]]
-    assert probes_memory.footprint(query({"bsize": 9}), None)[0] == [[16 * 9]]
-    assert probes_memory.offloaded_bytes(query({"phi": 30, "bsize": 9}), None)[0] == [[4 * 30 + 16 * 9]]
-    assert probes_memory.saving(query(), None, entries=100, buckets=[10])[0] == [[20 * 100 / (4 * 100 + 16 * 10)]]
+        assert measured_memory.state_bytes(query(), None, state=name, entries=[7, 1000])[0] == [[each], [each]], name
+    assert measured_memory.resident_bytes(query({"phi": 30}), None)[0] == [[20 * 30]]
+    assert measured_memory.footprint(query({"bsize": 9}), None)[0] == [[16 * 9]]
+    assert measured_memory.offloaded_bytes(query({"phi": 30, "bsize": 9}), None)[0] == [[4 * 30 + 16 * 9]]
+    assert measured_memory.saving(query(), None, entries=100, buckets=[10])[0] == [[20 * 100 / (4 * 100 + 16 * 10)]]
 
 
 def test_all_memory_falls_by_less_than_the_states() -> None:
     small = {"hidden": 48, "heads": 4, "sequence": 16}
     arguments: dict[str, Any] = {name: [value] for name, value in small.items()}
-    ((total, states),) = probes_memory.below_states(query(), None, buckets=[2000], **arguments)[0]
+    ((total, states),) = measured_memory.below_states(query(), None, buckets=[2000], **arguments)[0]
     assert states == 5
     assert 2 < total < 5
-    assert probes_memory.memory_ratio(query(), None, bucket=2000, **small)[0][0][0] == pytest.approx(total, rel=0.02)
+    assert measured_memory.memory_ratio(query(), None, bucket=2000, **small)[0][0][0] == pytest.approx(total, rel=0.02)
 
 
 # Bytes sent
@@ -81,41 +81,41 @@ LAYERS = query({"layers": 6, "samples": 12, "gpus": 6, "g_inter": 3})
 
 def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
     """3 stages of two pipelines: of 12 samples 6 each, with 2 of 6 layers; two messages come and two go per sample."""
-    assert probes.reduced_bytes(query(), None, entries=400)[0] == [[2.0]] * 4
-    each = 4 * probes.WIDTH
-    assert probes.work(6, 3, 6, 12) == (6 * 2 * 6 * probes.WIDTH**2, 6 * 4 * each)
-    assert probes.lemma_1(DEPTHS, None)[0] == [[2.0]]
-    assert probes.lemma_2(LAYERS, None)[0] == [[12.0]]
-    assert probes.theorem_3(DEPTHS, None)[0] == [[0.5]]
+    assert measured.reduced_bytes(query(), None, entries=400)[0] == [[2.0]] * 4
+    each = 4 * measured.WIDTH
+    assert measured.work(6, 3, 6, 12) == (6 * 2 * 6 * measured.WIDTH**2, 6 * 4 * each)
+    assert measured.lemma_1(DEPTHS, None)[0] == [[2.0]]
+    assert measured.lemma_2(LAYERS, None)[0] == [[12.0]]
+    assert measured.theorem_3(DEPTHS, None)[0] == [[0.5]]
 
 
 # Orders
 
 
 def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
-    assert probes.pipeline_limit(query({"G_inter": 4, "microbatches": 12}), None)[0] == [[4]]
-    assert probes.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
+    assert measured.pipeline_limit(query({"G_inter": 4, "microbatches": 12}), None)[0] == [[4]]
+    assert measured.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
 
 
 def test_steps_run_beside_reductions() -> None:
     """16 buckets in chunks of k: only the last k do not overlap a reduction."""
     settings: dict[str, Any] = {"entries": 1600, "bucket": 100, "chunks": [1, 4]}
-    assert probes.overlap(query(), None, **settings)[0] == [[0, 15], [0, 12]]
+    assert measured.overlap(query(), None, **settings)[0] == [[0, 15], [0, 12]]
 
 
 # Gradients and losses
 
 
 def test_division_before_the_sum_keeps_every_entry() -> None:
-    assert probes.loss_predivision(query(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
-    assert probes.finite_entries(4, 2, loss_factor=8) == 0
+    assert measured.loss_predivision(query(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
+    assert measured.finite_entries(4, 2, loss_factor=8) == 0
     with refused(InvalidRequest, subject="1000 entries stay finite", rule="every entry overflows without the division"):
-        probes.loss_predivision(query(), None, microbatches=[2], replicas=[1])
+        measured.loss_predivision(query(), None, microbatches=[2], replicas=[1])
 
 
 def test_losses_are_those_of_pytorch() -> None:
-    cases, _ = probes.loss_curves(query(), None, inter=2, data=2)
-    assert len(cases) == probes.LOSSES
+    cases, _ = measured.loss_curves(query(), None, inter=2, data=2)
+    assert len(cases) == measured.LOSSES
     assert cases[-1][0] < cases[0][0] - 0.1, "it learns"
     assert all(ours == pytest.approx(right, rel=1e-5) for right, ours in cases)
 

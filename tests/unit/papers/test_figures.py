@@ -55,7 +55,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 OWN = [name for name, (paper, *_) in figures().items() if paper in ("axonn", "samo", "pipeoptim")]
 
 
-SLOW = ("axonn_table2", "pipeoptim_small")  # searches, and probes that train
+SLOW = ("axonn_table2", "pipeoptim_small")  # searches, and answers that train
 
 
 @pytest.mark.usefixtures("brief")

@@ -16,10 +16,10 @@ from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.pipeoptim import counts, memory_account, systems
-from suite.papers.pipeoptim import probes_drift as drifts
-from suite.papers.pipeoptim import probes_ranks as ranks
-from suite.papers.pipeoptim.probes import DEPTH, WatchedTraining, train_watched
-from suite.papers.pipeoptim.probes import RULES as WATCHED_RULES
+from suite.papers.pipeoptim import measured_drift as drifts
+from suite.papers.pipeoptim import measured_ranks as ranks
+from suite.papers.pipeoptim.measured import DEPTH, WatchedTraining, train_watched
+from suite.papers.pipeoptim.measured import RULES as WATCHED_RULES
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.weights import Predict

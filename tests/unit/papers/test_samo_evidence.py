@@ -18,9 +18,9 @@ from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.papers.samo import closed_forms, counts, figures, formulas
-from suite.papers.samo import probes as shown
-from suite.papers.samo import probes_messages as sent
-from suite.papers.samo import probes_states as bytes_of
+from suite.papers.samo import measured as shown
+from suite.papers.samo import measured_messages as sent
+from suite.papers.samo import measured_states as bytes_of
 from suite.workload import Transformer
 from suite.workload.flops import attention
 from tests.support.published_runs import lab, published
@@ -206,7 +206,7 @@ def test_closed_forms_by_hand() -> None:
             closed_forms.percent_of_peak(1.0, seconds, peak)
 
 
-# -- samo's probes in a small network: each count detects a planted change
+# -- samo's answers in a small network: each count detects a planted change
 
 
 def test_both_trainings_move_and_are_the_same() -> None:

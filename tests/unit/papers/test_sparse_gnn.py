@@ -24,7 +24,7 @@ from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids as sparse_gnn_grid
-from suite.papers.sparse_gnn import probes as sparse_gnn_trained
+from suite.papers.sparse_gnn import measured as sparse_gnn_trained
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes

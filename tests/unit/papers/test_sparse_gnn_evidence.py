@@ -18,8 +18,8 @@ from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
-from suite.papers.sparse_gnn import probes_runs, probes_watch
-from suite.papers.sparse_gnn import probes_wire as wire
+from suite.papers.sparse_gnn import measured_runs, measured_watch
+from suite.papers.sparse_gnn import measured_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
 
 CAGNET, AWARE = "baselines.cagnet.Oblivious", "suite.gnn.exchange.Aware"
@@ -48,7 +48,7 @@ def published() -> dict[str, Claim]:
 
 
 def values(name: str, question: Question, **arguments: Any) -> list[list[float]]:
-    module = wire if hasattr(wire, name) else probes_runs
+    module = wire if hasattr(wire, name) else measured_runs
     cases, note = getattr(module, name)(question, LAB, **arguments)
     assert note
     return [[float(value) for value in case] for case in cases]
@@ -59,7 +59,7 @@ def values(name: str, question: Question, **arguments: Any) -> list[list[float]]
 
 @pytest.mark.parametrize("form", wire.FORMS)
 def test_only_needed_rows_are_sent(form: str) -> None:
-    (first, second), z = probes_watch.run_product(small(), AWARE, form=form)
+    (first, second), z = measured_watch.run_product(small(), AWARE, form=form)
     assert (first.rows, second.rows) == ({1: 2}, {0: 1})
     assert (first.received, second.received) == ({1: [2]}, {0: [0, 1]})
     assert (first.bytes, second.bytes) == (16, 8)  # one float64 per row
@@ -67,14 +67,14 @@ def test_only_needed_rows_are_sent(form: str) -> None:
 
 
 def test_broadcast_sends_whole_block_row_to_all() -> None:
-    traffics, _ = probes_watch.run_product(small(), CAGNET)
+    traffics, _ = measured_watch.run_product(small(), CAGNET)
     assert [traffic.received for traffic in traffics] == [{1: [2, 3]}, {0: [0, 1]}]
     assert [traffic.broadcasts for traffic in traffics] == [2, 2]
     assert [traffic.bytes for traffic in traffics] == [16, 16]
 
 
 def test_replicas_sum_their_rows_once() -> None:
-    traffics, z = probes_watch.run_product(small(c=2), AWARE)
+    traffics, z = measured_watch.run_product(small(c=2), AWARE)
     assert [(ranks, words) for traffic in traffics for ranks, words, _ in traffic.sums] == [
         *2 * [((0, 1), 2)],
         *2 * [((2, 3), 2)],
@@ -155,5 +155,5 @@ def test_rows_sent_on_stand_ins_equal_planned_volumes() -> None:
 def test_parts_without_cut_send_nothing() -> None:
     plan = ExchangePlan.build(csr_array(np.eye(4)), np.array([0, 0, 1, 1]), Placement(2))
     assert [int(LocalBlock.from_plan(plan, rank).send_counts.sum()) for rank in range(2)] == [0, 0]
-    traffics, _ = probes_watch.run_product(plan, AWARE, form="fused")
+    traffics, _ = measured_watch.run_product(plan, AWARE, form="fused")
     assert [traffic.bytes for traffic in traffics] == [0, 0]

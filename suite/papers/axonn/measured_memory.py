@@ -16,8 +16,8 @@ from suite.comm.p2p import threads
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.system import EngineSystem
-from suite.papers.axonn.probes import AFTER, BEFORE, HALF, SUFFIX, Scaled, build_engine, resolve, single_rank
-from suite.papers.probes import tensors_of
+from suite.papers.axonn.measured import AFTER, BEFORE, HALF, SUFFIX, Scaled, build_engine, resolve, single_rank
+from suite.papers.measured import tensors_of
 
 
 def after_a_batch(system: str, entries: int, bucket: int = 1000) -> Engine:

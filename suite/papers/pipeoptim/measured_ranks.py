@@ -22,10 +22,10 @@ from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
+from suite.papers.measured import one_thread
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
 from suite.papers.pipeoptim.systems import Configured
-from suite.papers.probes import one_thread
 from suite.weights import Latest
 
 DEPTH = 4  # stages of every published run

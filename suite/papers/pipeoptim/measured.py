@@ -25,10 +25,10 @@ from suite.data import images
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay.replay import Replay
+from suite.papers.measured import one_thread
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
-from suite.papers.pipeoptim.probes_drift import SMOOTHING
-from suite.papers.probes import one_thread
+from suite.papers.pipeoptim.measured_drift import SMOOTHING
 
 SMOOTHED = "smoothed"
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
@@ -283,7 +283,7 @@ def _run(system: str, policy: Any, every: int, optimizer: str, seed: int) -> Wat
 def run(lab: Lab, system: str, optimizer: str, seed: int) -> WatchedTraining:
     """Watched training with the configured policy of a system.
 
-    SpecTrain predicts from a smoothed gradient for every optimizer here. The engine rejects that; the probe allows it
+    SpecTrain predicts from a smoothed gradient for every optimizer here. The engine rejects that; this answer allows it
     to test the paper's statements.
     """
     configured = systems.configured(system, DEPTH)

@@ -29,7 +29,7 @@ from suite.engine.system import EngineSystem
 from suite.memory.layout import resident
 from suite.papers.axonn.counts import answered
 from suite.papers.equations import INSIDE
-from suite.papers.probes import Flops, ReducedBytes
+from suite.papers.measured import Flops, ReducedBytes
 
 BEFORE, AFTER = "axonn_no_memopt", "axonn"
 HALF = "precision=bf16"  # CPUs multiply bfloat16; it is as wide as the paper's float16

@@ -24,7 +24,7 @@ from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.probes_watch import Traffic, watch_groups
+from suite.papers.sparse_gnn.measured_watch import Traffic, watch_groups
 from suite.workload.gcn import GCN
 
 GRAPH = Planted(vertices=128, blocks=8, classes=4, features=12)

@@ -18,7 +18,7 @@ from suite.comm.p2p import threads
 from suite.comm.p2p.message import receiver
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.papers.samo.probes import engine
+from suite.papers.samo.measured import engine
 
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
 WIDTH = 3

@@ -1,6 +1,6 @@
 """Probes for the traffic of a sparse product: rows, bytes and sums of real ranks.
 
-Ranks are threads that run the same exchanges as training (suite.papers.sparse_gnn.probes_watch).
+Ranks are threads that run the same exchanges as training (suite.papers.sparse_gnn.measured_watch).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from suite.gnn.plan import ExchangePlan, Placement
 from suite.gnn.rank_shard import sorted_transpose
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.formulas import nonzero_columns, small_matrices
-from suite.papers.sparse_gnn.probes import ZEROS, multiply_in_1d
-from suite.papers.sparse_gnn.probes_watch import Traffic, run_product
+from suite.papers.sparse_gnn.measured import ZEROS, multiply_in_1d
+from suite.papers.sparse_gnn.measured_watch import Traffic, run_product
 
 FORMS = ("fused", "staged")  # of the sparsity-aware exchange
 

@@ -25,7 +25,7 @@ from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
-from suite.papers.sparse_gnn.probes_watch import watch_groups
+from suite.papers.sparse_gnn.measured_watch import watch_groups
 from suite.workload.gcn import GCN
 
 # -- training on threads -----------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def phases(
 
     from suite.comm.p2p.threads import run
     from suite.core.trace import GEMM, PRODUCT
-    from suite.papers.probes import one_thread
+    from suite.papers.measured import one_thread
 
     cases = []
     for name in graphs:
@@ -144,7 +144,7 @@ def epochs_to_converge(
     from suite.gnn.partition_data import partitioner_of
     from suite.gnn.settings import graph_settings
     from suite.gnn.train import Trainer
-    from suite.papers.probes import one_thread
+    from suite.papers.measured import one_thread
 
     config = resolve(["executor=full_graph", "system=sparsity_aware", "partitioner=random", *graph_options])
     graph: Any = build(graph_settings(config).source.data()).load(config.seed)

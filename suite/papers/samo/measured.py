@@ -24,7 +24,7 @@ from suite.engine.pruning.settings import Pruning
 from suite.engine.random_state import drawing, initial
 from suite.engine.states.compress import compress, expand
 from suite.memory.layout import compressed
-from suite.papers.probes import Flops, ReducedBytes, tensors_of
+from suite.papers.measured import Flops, ReducedBytes, tensors_of
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View, prunable
 from suite.pruning.random import RandomMask

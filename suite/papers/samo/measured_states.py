@@ -20,8 +20,8 @@ from suite.core.units import si
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.pruning.settings import Pruning
-from suite.papers.probes import tensors_of
-from suite.papers.samo.probes import HALF, engine
+from suite.papers.measured import tensors_of
+from suite.papers.samo.measured import HALF, engine
 from suite.pruning.random import RandomMask
 
 ENTRIES = 4000  # network size for bytes per parameter and percentages
