@@ -125,7 +125,8 @@ def totals(steps: pd.DataFrame) -> pd.DataFrame:
     }
     for name in (name for name in steps if name.startswith(NULL)):
         full[name] = (scored[name].abs().fillna(REFUSED).groupby(scored["group"]).mean().mean(),)
-    table = pd.DataFrame.from_dict(full, orient="index", columns=names)
+    rows = {name: dict(zip(names, values, strict=False)) for name, values in full.items()}
+    table = pd.DataFrame.from_dict(rows, orient="index")
     return table.rename_axis("comparison")
 
 
