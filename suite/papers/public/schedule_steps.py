@@ -32,6 +32,7 @@ class PrintedTimes:
     """Printed times of a pipeline rank in milliseconds.
 
     Attributes:
+        microbatch: Sequences of the microbatch whose passes took these times.
         chunks: Stages per rank of the interleaved schedule, which divide the times.
         tf, tb, tw: Forward pass, input gradient and weight gradient of one microbatch.
         tcomm: Message between two ranks.
@@ -39,6 +40,7 @@ class PrintedTimes:
 
     model: str
     stages: int
+    microbatch: int
     microbatches: int
     chunks: int
     tf: float
@@ -55,11 +57,14 @@ def printed_rows() -> tuple[PrintedTimes, ...]:
 
 
 def printed_times(cell: PublicCell) -> PrintedTimes | None:
-    """Printed times of a cell's model and pipeline, at the nearest number of microbatches; None without any."""
-    if not cell.source.startswith(SOURCE) or cell.global_batch is None or not cell.microbatch:
+    """Printed times of a cell's model, pipeline and microbatch, at the nearest number of microbatches.
+
+    None without any. A pass over another microbatch takes another time: the 1.5B rows hold for 6 sequences, not for 1.
+    """
+    if not cell.source.startswith(SOURCE) or cell.global_batch is None:
         return None
-    size = cell.model.name.split()[-1]
-    rows = [row for row in printed_rows() if (row.model, row.stages) == (size, cell.pp)]
+    setting = (cell.model.name.split()[-1], cell.pp, cell.microbatch)
+    rows = [row for row in printed_rows() if (row.model, row.stages, row.microbatch) == setting]
     return min(rows, key=lambda row: abs(row.microbatches - microbatches_of(cell)), default=None)
 
 
