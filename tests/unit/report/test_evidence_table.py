@@ -14,7 +14,7 @@ from suite.artifact.build import scale_seconds
 from suite.claims import load
 from suite.claims.claim import Evidence, Verdict
 from suite.cli.report import main
-from suite.cli.reproduce import LEAGUE_SECONDS
+from suite.cli.reproduce import ACCURACY_SECONDS
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.units import seconds
@@ -156,6 +156,6 @@ def test_readme_states_the_numbers_of_claims_and_experiments() -> None:
     assert f"{counts.total()} published numbers" in text
     assert f"{schedules} statements" in text
     total, experiments = scale_seconds("laptop")
-    expected = seconds(total + LEAGUE_SECONDS)
+    expected = seconds(total + ACCURACY_SECONDS)
     assert f"{experiments} experiments at scale laptop, about {expected}" in text
     assert {int(count) for count in re.findall(r"\[\d+/(\d+)\]", text)} == {experiments}
