@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.scripts import printed
 
+pytestmark = pytest.mark.slow("set-up of 2.7 billion fake weights")
 FLAG, NORM, LOSS = "read in /suite/engine/states/state.py", "copy in /suite/engine/optim/update.py", "flush.py"
 CASES = {  # waits of one batch, in order
     "precision=full": [LOSS],
@@ -26,7 +27,6 @@ def found() -> Any:
     return json.loads(printed("-m", "tests.cuda.program_waits", *CASES))
 
 
-@pytest.mark.slow("set-up of 2.7 billion fake weights")
 def test_the_host_draws_nothing_for_a_timing_run(found: Any) -> None:
     _, on_device, on_host = found
     assert on_device == {}

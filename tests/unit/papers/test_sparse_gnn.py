@@ -96,6 +96,7 @@ def ours(name: str) -> list[tuple[float, ...]]:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("formulas are counted from plans of whole graphs")
 def test_counted_formulas_equal_printed_expressions() -> None:
     formulas = [claim for claim in published().values() if claim.check is Check.FORMULA]
     assert len(formulas) == 14

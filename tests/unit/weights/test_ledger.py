@@ -135,7 +135,6 @@ def test_columns(graph: str, backward: int) -> None:
     passes = (Kind.FORWARD, Kind.BACKWARD)
     assert [counts.staleness(stale, kind) for kind in passes] == [1, backward]
     assert [counts.staleness(predicted, kind) for kind in passes] == [0, 0]
-    assert [counts.steps_ahead(predicted, kind) for kind in passes] == [1, backward]
     assert (counts.common_value([3, 3]), counts.common_value([1, 2])) == (3, 1.5)
 
 
