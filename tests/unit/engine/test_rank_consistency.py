@@ -247,6 +247,8 @@ def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], h
             engine.close()
 
     messages = ended_early(grid, use)
+    if counts[0] > counts[1] and how == "closes":  # a message of rank 0 may have come before the rank closed
+        messages = {rank: text for rank, text in messages.items() if "closes with values unreceived" not in text}
     fewest = min(counts)
     assert set(messages) == ({0} if counts[0] > counts[1] else set(range(1, grid.size)))
     early, end = "rank 0" if counts[0] < counts[1] else "rank ", "closed its engine" if how == "closes" else "ended"
