@@ -23,6 +23,10 @@ def test_record_of_the_present_configuration_is_unchanged_by_keys_that_one_side_
     record = of_run()
     assert changed_settings(record) == ""
     assert changed_settings(of_run(removed_key=1, reports="elsewhere")) == ""
+    shape = record.config["model"]["shape"]
+    moved, other = ({**shape, "_target_": f"suite.elsewhere.{name}"} for name in ("Transformer", "VGG"))
+    assert changed_settings(of_run(model={**record.config["model"], "shape": moved})) == ""
+    assert changed_settings(of_run(model={**record.config["model"], "shape": other}))
     lacking = {name: value for name, value in record.config.items() if name != "model"}
     assert changed_settings(replace(record, config=lacking)) == ""
 
