@@ -28,7 +28,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from suite.claims import load
 from suite.config.defaults import defaults
 from suite.config.families import CONF, choices_in, family_members, groups
 from suite.config.locate import TARGET, search
@@ -40,7 +39,7 @@ from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.values import leaves
 
 CHOICES = "choices"  # interpolations read the choice of each group here: ${choices.schedule}
-_GROUPS = frozenset(groups())
+_GROUPS = frozenset(folder.name for folder in CONF.iterdir() if folder.is_dir())
 FOLDERS = "launch.python_path"
 Composed = tuple[dict[str, Any], dict[str, Any]]  # keys with resolved interpolations, and as they are written
 
@@ -63,16 +62,20 @@ def _simulated_system(choice: str) -> dict[str, Any]:
 
 def _formula_runs() -> list[str]:
     """Runs of the experiment `formulas`: one per paper with a claim that a formula answers."""
+    from suite.claims import load  # no other command reads claims to compose
+
     return [f"executor.paper={paper}" for paper in load.papers_answering("formulas")]
 
 
 def register() -> None:
-    """Register the models' defaults, over which Hydra merges conf/config.yaml, the families, and the resolvers."""
+    """Register the models' defaults, over which Hydra merges conf/config.yaml, the names in families, and resolvers.
+
+    The reader stores the keys of a member of a family when the member is chosen."""
     store = ConfigStore.instance()
     store.store(name="model_defaults", node=dict(defaults()))
-    for group in groups():
-        for name, member in family_members(CONF / group).items():
-            store.store(name, dict(member.keys), group, "_global_" if member.is_global else None, provider="main")
+    for group in _GROUPS:
+        for name in family_members(CONF / group):
+            store.store(name, {}, group)
     OmegaConf.register_new_resolver("per_replica", _per_replica, replace=True)
     OmegaConf.register_new_resolver("simulated_system", _simulated_system, replace=True)
     OmegaConf.register_new_resolver("formula_runs", _formula_runs, replace=True)
@@ -98,6 +101,10 @@ class _ParsedOnce:
 
     def load_config(self, config_path: str) -> Any:
         if config_path not in self._parsed:
+            group, _, name = config_path.rpartition("/")
+            if member := family_members(CONF / group).get(name):
+                package = "_global_" if member.is_global else None
+                ConfigStore.instance().store(name, dict(member.keys), group, package, provider="main")
             try:
                 result = self._repository.load_config(config_path=config_path)
             except (OSError, ValueError, YAMLError) as error:

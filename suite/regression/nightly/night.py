@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
+from suite.regression.decide import THRESHOLD
 
 FILE = "night.json"
 REPEATS = ("repeats", "rounds", "traces")  # folders that older runs lose
@@ -68,7 +69,7 @@ class Night:
     base: str = ""
     regressions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    threshold: float = 0.05
+    threshold: float = THRESHOLD
     metrics: list[str] = field(default_factory=list)
     accepted: bool = False
 
