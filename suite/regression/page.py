@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from suite.core.files import write_atomically
@@ -23,6 +22,7 @@ from suite.regression.decide import ChangeRule, ChangeVerdict
 from suite.regression.matching import RunPair, match_runs
 from suite.regression.nightly.night import NightlyStatus
 from suite.regression.record_sets import RecordSet, Sample
+from suite.report.files import templates
 from suite.report.plots.svg import SHEET
 from suite.stats.spread import quartiles
 
@@ -44,15 +44,8 @@ _TONES: dict[str, str] = {
 
 def render(template: str, **values: Any) -> str:
     """A page in the style of the report."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     style = Markup(f"{_STYLE.read_text(encoding='utf-8')}\n{SHEET}")
-    return environment.get_template(template).render(style=style, tones=_TONES, format=format, **values)
+    return templates(_TEMPLATES).get_template(template).render(style=style, tones=_TONES, format=format, **values)
 
 
 class Headline(NamedTuple):

@@ -1,10 +1,18 @@
-"""Write the files of the report atomically, inside the reports folder, as text that no spreadsheet executes."""
+"""Files of pages: templates, and atomic writes inside the reports folder, as text that no spreadsheet executes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from suite.core.files import write_atomically
+
+
+def templates(folder: Path) -> Environment:
+    """The templates in a folder. They escape all text, and an unknown name is an error."""
+    loader = FileSystemLoader(folder)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:

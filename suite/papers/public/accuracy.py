@@ -87,17 +87,18 @@ def score(cells: Sequence[PublicCell], *, varied: bool = True) -> Accuracy:
         cells: The cells.
         varied: Whether unknown settings and fitted constants are varied too, which takes twice as long as all else.
     """
-    fitted = shares(constants())
+    own = constants()
+    fitted = shares(own)
     found = answers(cells, fitted)
     ranges = map_on_cores(partial(answer_range, fitted=fitted), found) if varied else [None] * len(found)
     nulls = {f"{NULL}{name}": null_errors(cells, model) for name, model in NULL_MODELS.items()}
     without = family_errors(cells)
-    own = {one.cell for one in constants()}
+    fits = {one.cell for one in own}
     rows = [
         {
             **{"id": cell.id, "group": cell.group, "family": cell.family, "device": cell.machine.gpu},
             **{"quality": cell.quality, "status": cell.status, "known": cell.known},
-            **{"scored": cell.scored and cell.id not in own, "assumed": " ".join(assumed(cell))},
+            **{"scored": cell.scored and cell.id not in fits, "assumed": " ".join(assumed(cell))},
             **{"schedule": schedule_name(cell), "sweep": _sweep(cell)},
             **{"measured": cell.tokens_per_second, "simulated": one.tokens_per_second},
             "error": None if cell.tokens_per_second is None else one.error,
@@ -112,7 +113,7 @@ def score(cells: Sequence[PublicCell], *, varied: bool = True) -> Accuracy:
         for one, ends in zip(found, ranges, strict=True)
         for cell in (one.cell,)
     ]
-    return Accuracy(pd.DataFrame(rows), constant_spreads(cells) if varied else pd.DataFrame(constants()))
+    return Accuracy(pd.DataFrame(rows), constant_spreads(cells) if varied else pd.DataFrame(own))
 
 
 def answers(cells: Sequence[PublicCell], fitted: Shares, variant: ModelVariant = CHOSEN) -> list[CellAnswer]:

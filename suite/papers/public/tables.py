@@ -27,6 +27,7 @@ DISTINCT = {"high": 0.03, "medium": 0.10, "low": 0.40}  # difference from which 
 _TEXTS = ("id", "group", "family", "device", "quality", "status", "assumed", "schedule", "sweep", "refusal")
 _NUMBERS = ("measured", "simulated", "error", "without its family", "low", "high", "memory error", "fits")
 _STEPS = dict.fromkeys(_TEXTS, str) | dict.fromkeys((*_NUMBERS, "with printed times"), float)
+_STEPS |= {"known": bool, "scored": bool}
 _CONSTANTS = {"family": str, "generation": str, "share": float, "cell": str}
 _SIGNED = ("median", "least answer", "largest answer")
 Tables = Mapping[str, pd.DataFrame]
@@ -40,7 +41,7 @@ def read(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """
     if not (folder / ACCURACY).exists():
         return None
-    steps = _read(folder / ACCURACY, _STEPS | {"known": bool, "scored": bool})
+    steps = _read(folder / ACCURACY, _STEPS)
     return steps, _read(folder / CONSTANTS, _CONSTANTS)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from suite.claims import claim_text, judge, load
@@ -25,7 +24,7 @@ from suite.core.record import Record
 from suite.core.resources import PACKAGE
 from suite.papers.public import tables
 from suite.report import derive, expectations, records
-from suite.report.files import inert, write
+from suite.report.files import inert, templates, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
 from suite.report.page import page_budget, sections
 from suite.report.panels import published_figures
@@ -143,13 +142,7 @@ def render(
         accuracy: Errors of the simulator on public measurements; None for no such section.
     """
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(_TEMPLATES)
     environment.filters["breakable"] = breakable
     held = held or layout(store, judged)
     machines = sorted({entry.machine for entry in store.entries})

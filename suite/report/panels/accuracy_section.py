@@ -49,11 +49,11 @@ def _table(title: str, frame: pd.DataFrame) -> Table:
     part = frame.head(page_budget.GROUPS).reset_index()
     numeric = [pd.api.types.is_numeric_dtype(part[name]) for name in part]
     rows = []
-    for values in part.itertuples(index=False):
-        row = [_cell(value, str(name)) for name, value in zip(part, values, strict=True)]
-        if "null model" in part and values[3] >= values[part.columns.get_loc("null model")]:
-            row[3] = number(values[3], row[3].text, "no better than null", "bad")
-        rows.append(tuple(row))
+    for values in part.to_dict("records"):
+        row = {name: _cell(value, str(name)) for name, value in values.items()}
+        if "null model" in row and values["mean error"] >= values["null model"]:
+            row["mean error"] = number(values["mean error"], row["mean error"].text, "no better than null", "bad")
+        rows.append(tuple(row.values()))
     cut = "" if len(part) == len(frame) else f"{len(part)} of {len(frame)} rows are shown."
     columns = tuple(Column(str(name), numeric=wanted) for name, wanted in zip(part, numeric, strict=True))
     return Table(title, columns, tuple(rows), said=" ".join(filter(None, (_SAID.get(title), cut))))
