@@ -11,11 +11,16 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
+from threading import Lock
 from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+_LOCK = Lock()
+_TRACKERS: set[MemoryTracker] = set()  # of ranks that are threads too: they share the compiler's stance
+_EAGER = ExitStack()
 
 
 class MemoryTracker(TorchDispatchMode):
@@ -32,17 +37,21 @@ class MemoryTracker(TorchDispatchMode):
         self.live = self.peak = 0
         self.phase = self.peak_phase = "activations"
         self.sizes: dict[int, int] = {}
-        self.eager = ExitStack()
 
     def __enter__(self) -> Self:
-        if "torch._dynamo" in sys.modules:  # kernels of the compiler allocate past the tracker: layers run as written
-            self.eager.enter_context(torch.compiler.set_stance("force_eager"))
+        with _LOCK:
+            _TRACKERS.add(self)
+            if "torch._dynamo" in sys.modules:  # kernels of the compiler allocate past the tracker: layers run eagerly
+                _EAGER.enter_context(torch.compiler.set_stance("force_eager"))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self.eager.close()
+        with _LOCK:
+            _TRACKERS.remove(self)
+            if not _TRACKERS:  # each tracker restores what it found, so that all leave in the reverse order
+                _EAGER.close()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

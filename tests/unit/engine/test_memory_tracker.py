@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
 import torch
 
 from suite.engine.memory_tracker import MemoryTracker
@@ -81,3 +84,29 @@ def test_sparse_tensor_is_counted_by_its_parts() -> None:
         right = torch.ones(2, 5)
         product = matrix @ right
         assert live.live == allocated + right.nbytes + product.nbytes
+
+
+def test_ranks_that_are_threads_leave_the_compiler_on() -> None:
+    """The rank that began first also ends first."""
+    compilations: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        compilations.append(graph)
+        return graph
+
+    double = torch.compile(lambda x: 2 * x, backend=backend)
+    both, first_left = Barrier(2), Event()
+
+    def rank(number: int) -> None:
+        with MemoryTracker():
+            both.wait(30)
+            if number:
+                first_left.wait(30)
+            assert double(torch.ones(1)) == 2
+        first_left.set()
+
+    with ThreadPoolExecutor(2) as ranks:
+        list(ranks.map(rank, range(2)))
+    assert not compilations, "kernels of a compiler are not counted"
+    double(torch.ones(1))
+    assert len(compilations) == 1
