@@ -35,7 +35,6 @@ RANKS = (
     "tests/distributed/test_placed.py",
     "tests/distributed/test_transports.py",
     *(f"tests/distributed/test_{name}.py" for name in ("asynchronous", "batches", "mixed", "resume", "samo")),
-    "tests/distributed/test_benchmark_programs.py",
     "tests/distributed/test_persistent_ranks.py",
     "tests/distributed/test_scripts_over_mpi.py",
     *(f"tests/distributed/test_{name}.py" for name in ("graphs", "torch_schedules", "training")),

@@ -1,21 +1,18 @@
-"""Times measured by ranks, passed to pytest-benchmark with the circumstances of the benchmark.
+"""Times measured in turns or by ranks, passed to pytest-benchmark with the circumstances of the benchmark.
 
-Ranks start once and time themselves; pytest-benchmark would measure only their start. Such a test replaces its
-clock by one that returns the samples, so the statistics in the JSON are exactly the statistics of the samples.
+Such a test replaces the clock of pytest-benchmark by one that returns the samples, so the statistics in the JSON are
+exactly the statistics of the samples.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from suite.comm.rendezvous.mpiexec_flags import mpi_version
 from suite.runner.provenance import versions
-from tests.support.ranks import run_ranks
 
 REQUIRED = ("peer", "libraries", "threads", "binding", "timing")  # keys of extra_info of every benchmark
 
@@ -49,18 +46,6 @@ def play(benchmark: Any, samples: Sequence[float]) -> None:
         _clock.now = next(rest)
 
     benchmark.pedantic(step, setup=rewind, rounds=len(samples))
-
-
-def timed(program: str, rounds: Mapping[int, int], *words: str) -> dict[str, dict[str, list[float]]]:
-    """Times of two ranks of `program` (in tests/benchmarks): seconds by operation and by bytes.
-
-    Args:
-        program: Name of the file.
-        rounds: Samples per bytes.
-        words: Arguments before those numbers.
-    """
-    arguments = [*words, *(str(number) for pair in rounds.items() for number in pair)]
-    return json.loads(run_ranks(2, Path(__file__).parents[1] / "benchmarks" / program, *arguments, deadline=300))
 
 
 def take_turns(
