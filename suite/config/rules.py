@@ -67,7 +67,9 @@ def check(config: RunConfig, executor_accepts: Callable[[RunConfig], None]) -> N
 def _refuse(config: RunConfig, key: str, rule: str, legal: str) -> NoReturn:
     """Raises Unsupported for the value of a key, or the choice of a group."""
     value = attrgetter(key)(config)
-    raise Unsupported(key, value.plain()["name"] if isinstance(value, Settings) else value, rule, legal)
+    if isinstance(value, Settings):
+        value = value.plain().get("choice") or value.plain()["name"]
+    raise Unsupported(key, value, rule, legal)
 
 
 def _check_plugins(config: RunConfig) -> None:
@@ -151,7 +153,7 @@ def check_order(config: RunConfig) -> None:
     if processes is not None and size != processes:
         rule = f"its number of processes is {processes}, and {config.grid.typed} has {size} ranks"
         legal = "grid.data=1 grid.inter=1 grid.tensor=1" if processes == 1 else f"a grid of {processes}"
-        raise Unsupported("system", system.name, rule, legal)
+        _refuse(config, "system", rule, legal)
 
 
 def schedule_of(config: RunConfig) -> Schedule:
@@ -188,7 +190,7 @@ def _check_fixed_microbatches(config: RunConfig) -> None:
     if expected is not None and config.microbatches != expected:
         chunk = config.grid.data * expected
         size, rest = divmod(batch.size, chunk)
-        rule = f"system={config.system.name} has {expected} microbatches per replica, not {config.microbatches}"
+        rule = f"{config.system.command} has {expected} microbatches per replica, not {config.microbatches}"
         legal = f"batch.size={chunk * batch.microbatch}" if rest else f"batch.microbatch={size}"
         _refuse(config, "batch.microbatch", rule, legal)
 
@@ -224,7 +226,7 @@ def _check_pruning(config: RunConfig) -> None:
     if not pruning.ticket:
         return
     if not system.can_prune:
-        rule = f"systems on the suite's engine prune, and system={system.name} does not"
+        rule = f"systems on the suite's engine prune, and {system.command} does not"
         _refuse(config, "pruning", rule, "system=axonn_samo")
     try:
         _layout(config, entries=2, kept=1, of=2)
@@ -248,14 +250,14 @@ def _check_checkpoints(config: RunConfig) -> None:
         rule = "only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints"
         _refuse(config, "checkpoint.folder", rule, f"executor={name} without checkpoint.folder")
     if executor.one_process and not system.can_stream:
-        rule = f"only systems on the suite's engine are replayed, and system={system.name} is not on it"
+        rule = f"only systems on the suite's engine are replayed, and {system.command} is not on it"
         raise Unsupported("executor", name, rule, "system=pipeoptim")
 
 
 def check_streams(config: RunConfig) -> None:
     """Only some systems train without draining between batches."""
     if config.update_interval is not None and not config.system.can_stream:
-        rule = f"the suite's engine has streams, and system={config.system.name} does not"
+        rule = f"the suite's engine has streams, and {config.system.command} does not"
         _refuse(config, "update_interval", rule, "update_interval=null")
 
 

@@ -138,7 +138,7 @@ class RunConfig(Settings):
         """
         shape = self.model.shape.build()
         if isinstance(shape, GCN):
-            what = f"model={self.model.name} under system={self.system.name}"
+            what = f"model={self.model.name} under {self.system.command}"
             raise Unsupported(what, rule="its layers are products with a whole graph", legal="system=sparsity_aware")
         return shape
 

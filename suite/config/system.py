@@ -64,6 +64,8 @@ class SystemConfig(Settings):
     target: Annotated[Text, Field(alias="_target_")]
     """Class that each rank builds."""
     name: Name
+    choice: Text = ""
+    """What follows `system=` in its command where that is not its name, such as torch_pipelining schedule=gpipe."""
     description: Text = ""
     """One line on the report's page."""
     paper: Text = ""
@@ -98,6 +100,11 @@ class SystemConfig(Settings):
     """Closed form of its idle time in `stages` and `microbatches`, which a conformance law checks; null: none."""
     simulation: Annotated[SimulationConfig | None, Field(examples=[None])] = None
     """Settings of the simulation that other keys do not give; null: it is not simulated."""
+
+    @property
+    def command(self) -> str:
+        """The overrides that choose it."""
+        return f"system={self.choice or self.name}"
 
     @property
     def on_engine(self) -> bool:
@@ -163,7 +170,7 @@ class SystemConfig(Settings):
         if self.simulation is None:
             rule = "a system with a block system.simulation is simulated"
             legal = "system=axonn" if self.name != "axonn" else "executor=real"
-            raise Unsupported(f"system={self.name} on a modelled machine", rule=rule, legal=legal)
+            raise Unsupported(f"{self.command} on a modelled machine", rule=rule, legal=legal)
         values = {key: value for key, value in self.simulation.plain().items() if value is not None}
         shared = {"name": self.name, "schedule": dict(schedule), "tensor": self.tensor, "sparse": self.sparse}
         return {TARGET: MODELLED, "layout": MIXED, **shared, **values}

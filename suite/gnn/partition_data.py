@@ -73,9 +73,9 @@ def partition_of(config: RunConfig, k: int) -> Partition:
 def validate_run(config: RunConfig) -> None:
     """Raises InvalidRequest (or a subclass) for an impossible full-graph run, without reading a graph."""
     system, grid, model = config.system, config.grid, config.model
-    named = f"system={system.name} under executor={config.executor.name}"
+    named = f"{system.command} under executor={config.executor.name}"
     key, size = ("inter", grid.inter) if grid.inter > 1 else ("tensor", grid.tensor)
-    what, legal = f"grid.{key}={size} of system={system.name}", f"grid.data={size} without grid.{key}"
+    what, legal = f"grid.{key}={size} of {system.command}", f"grid.data={size} without grid.{key}"
     dtype, types = f"model.dtype={model.dtype}", "sparse products run in float32 or float64"
     refuse(
         [

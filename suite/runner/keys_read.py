@@ -25,7 +25,14 @@ from suite.schedule.placement import is_split
 BOOKKEEPING = (
     *("reports", "rerun", "on_error", "tag", "scale", "experiment"),
     *("launch.python_path", "launch.submit", "launch.scheduler", "launch.memory_check"),
-    *("executor.label", "executor.sources", "system.paper", "system.description", "system.has_memory_model"),
+    *(
+        "executor.label",
+        "executor.sources",
+        "system.paper",
+        "system.description",
+        "system.choice",
+        "system.has_memory_model",
+    ),
     *(key for key in every_key(RunConfig) if key.endswith(".name")),
 )
 CHOICES = ("executor", "launch")  # groups of which every choice is legal
@@ -99,7 +106,7 @@ def unread(override: str, config: RunConfig, unresolved: Mapping[str, Json]) -> 
     if (legal := instead(key, config, unresolved)) is None:
         return None
     executor = config.executor
-    subject = f"system={config.system.name}" if executor.trains else f"executor={executor.name or executor.kind}"
+    subject = config.system.command if executor.trains else f"executor={executor.name or executor.kind}"
     rule = f"an override changes its run, and this run with {subject} does not read the key"
     return Unsupported(override, rule=rule, legal=legal)
 

@@ -161,7 +161,7 @@ class EmulatedRank:
         """Raises InvalidRequest for a run that cannot be emulated. Loads no torch."""
         if not config.system.runs_schedule:
             raise Unsupported(
-                f"system={config.system.name} under executor={config.executor.name}",
+                f"{config.system.command} under executor={config.executor.name}",
                 rule="the ranks of an emulated system run the schedule of the config",
                 legal="system=axonn without system._target_",
             )

@@ -45,7 +45,7 @@ IMPOSSIBLE = (
     ("model=gpt_tiny", "model=gpt_tiny"),
     ("model.dtype=float16", "model.dtype=float16"),
     ("system=axonn under executor=full_graph", "system=axonn", "executor=full_graph"),
-    ("system=sparsity_aware_random", "executor=real"),
+    ("system=sparsity_aware partitioner=random", "executor=real"),
     ("executor=replay", "executor=replay"),
     ("model=gcn under system=axonn", "system=axonn", "model=gcn"),
 )
