@@ -27,10 +27,6 @@ class Model(Choice):
     """Share of the activations that dropout sets to zero."""
     dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float32"
     """Type of the weights."""
-    order: Literal["paper", "auto"] = "paper"
-    """Order of a graph layer's two products: paper, (A H) W; auto, the one that sends fewer columns."""
-    epoch: Literal["paper", "lean"] = "paper"
-    """Sparse products of an epoch of L graph layers: paper, 2 L; lean, 2 (L - 1)."""
     shape: Plugin[Network | GCN]
     """Sizes of the network, from which parameters, flops and bytes follow."""
 

@@ -23,7 +23,7 @@ _TRAINING = (  # read by every system that trains on batches
 _OF_ENGINE = ("weights", "update_interval", "memory", "pruning", "checkpoint", "comm")
 _WHOLE_GRAPH = (
     *("seed", "grid.data", "graph", "partitioner", "exchange", "optimizer", "memory", "comm", "system._target_"),
-    *("model.shape", "model.order", "model.epoch", "model.dtype"),
+    *("model.shape", "model.dtype"),
 )
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 

@@ -37,18 +37,18 @@ def buffer_bytes(block: LocalBlock, widths: Sequence[int], *, form: str, width: 
 
 
 def peak_activations(
-    widths: tuple[int, ...], rows: int, train_rows: int, *, width: int, order: str, epoch: str, paired: bool
+    shape: GCN, features: int, classes: int, rows: int, train_rows: int, *, width: int, paired: bool
 ) -> int:
     """Largest number of live bytes in an epoch, in addition to features, buffers and model states.
 
     An epoch of the network's layers runs on the meta device, with products that allocate as an exchange does.
 
     Args:
-        widths: Columns of H^0 to H^L.
+        shape: The network.
+        features, classes: Columns of H^0 and H^L.
         rows: n_i.
         train_rows: Training vertices among them.
         width: Bytes of a value.
-        order, epoch: See suite.workload.gcn.how.
         paired: Whether two replicas sum a product by exchanging it, which takes a buffer of its size.
     """
     import torch
@@ -67,7 +67,7 @@ def peak_activations(
         return z
 
     silent = SimpleNamespace(span=lambda category: nullcontext())
-    modules = layers(widths, order=order, epoch=epoch, product=product, back=product, watch=silent, seed=0)
+    modules = layers(shape, features, classes, product=product, back=product, watch=silent, seed=0)
     modules.to("meta", dtype)
 
     def loss(z: torch.Tensor) -> torch.Tensor:
@@ -76,13 +76,13 @@ def peak_activations(
         return cross_entropy(z[chosen], labels[chosen], reduction="sum")
 
     with on_meta():
-        features = torch.empty(rows, widths[0], dtype=dtype)
+        x = torch.empty(rows, features, dtype=dtype)
         chosen, labels = torch.empty(train_rows, dtype=torch.int64), torch.empty(rows, dtype=torch.int64)
         for weight in modules.parameters():
             weight.grad = torch.empty_like(weight)
-        loss(features)  # the lean epoch keeps the first product of the first one
+        loss(x)  # the lean epoch keeps the first product of the first one
     with tracker, on_meta():
-        loss(features).backward()
+        loss(x).backward()
     return tracker.peak
 
 
@@ -94,8 +94,6 @@ def predict_memory(
     width: int,
     moments: int = 2,
     paired: bool = False,
-    order: str = "paper",
-    epoch: str = "paper",
     device: str = "cpu",
 ) -> dict[str, int]:
     """Bytes of one process by kind, as Trainer.memory counts them.
@@ -106,13 +104,12 @@ def predict_memory(
         form: Form of the exchange: fused, staged or oblivious.
         width: Bytes of a value.
         moments: Optimizer states per weight, 2 for Adam.
-        paired, order, epoch: See `peak_activations`.
+        paired: See `peak_activations`.
         device: cpu or cuda.
     """
     rows, features = map(int, shard.features.shape)
-    widths = shape.widths(features, shard.classes)
-    products = shape.products(features, shard.classes, order=order, epoch=epoch)
-    forward = [*(product.width for product in products if not product.backward), *([features] * (epoch == "lean"))]
+    products, kept = shape.products(features, shard.classes), shape.epoch == "lean"
+    forward = [*(product.width for product in products if not product.backward), *([features] * kept)]
     backward = [product.width for product in products if product.backward]
     symmetric = shard.backward is shard.forward
     blocks = [shard.forward] if symmetric else [shard.forward, shard.backward]
@@ -124,10 +121,10 @@ def predict_memory(
         "gradients": states,
         "moments": moments * states,
         "graph": sum(matrix_bytes(block, form=form, width=width, index=INDEX[device]) for block in blocks),
-        "features": rows * features * width * (2 if epoch == "lean" else 1),  # lean keeps A^T X too
+        "features": rows * features * width * (1 + kept),  # lean keeps A^T X too
         "rows": sum(
             buffer_bytes(block, columns, form=form, width=width)
             for block, columns in zip(blocks, block_widths, strict=True)
         ),
-        "activations": peak_activations(widths, rows, train_rows, width=width, order=order, epoch=epoch, paired=paired),
+        "activations": peak_activations(shape, features, shard.classes, rows, train_rows, width=width, paired=paired),
     }

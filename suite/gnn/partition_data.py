@@ -22,7 +22,7 @@ from suite.gnn.memory import predict_memory
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import ExchangePlan, Placement, Volumes, validate_form
 from suite.gnn.rank_shard import build_plans, build_shards, is_symmetric, sorted_transpose
-from suite.gnn.settings import exchange_settings, graph_settings, partitioner_settings, product_order, shape_of
+from suite.gnn.settings import exchange_settings, graph_settings, partitioner_settings, shape_of
 from suite.memory.optimizer_states import states_of
 from suite.workload.gcn import GCN
 
@@ -129,8 +129,7 @@ class Prepared:
         forward, backward = build_plans(matrix, self.partition.parts, placement)
         plan_seconds = monotonic() - begin
         model, exchange = config.model, exchange_settings(config)
-        shape, (order, epoch) = shape_of(model), product_order(model)
-        form = "oblivious" if exchange.oblivious else exchange.form
+        shape, form = shape_of(model), "oblivious" if exchange.oblivious else exchange.form
         folder.mkdir(parents=True, exist_ok=True)
         rank_memory, width = [], WIDTH[model.dtype]
         # two replicas sum by exchanging their products, which takes a receive buffer
@@ -154,17 +153,13 @@ class Prepared:
                     width=width,
                     moments=moments,
                     paired=paired,
-                    order=order,
-                    epoch=epoch,
                     device=config.launch.device,
                 )
             )
         self.memory = {kind: [by_kind[kind] for by_kind in rank_memory] for kind in rank_memory[0]}
-        flops = shape.flops(*sizes, vertices=graph.vertices, entries=int(matrix.nnz), order=order, epoch=epoch)
+        flops = shape.flops(*sizes, vertices=graph.vertices, entries=int(matrix.nnz))
         self.metrics = {
-            **plan_metrics(
-                forward, backward, shape, sizes, oblivious=exchange.oblivious, width=width, order=order, epoch=epoch
-            ),
+            **plan_metrics(forward, backward, shape, sizes, oblivious=exchange.oblivious, width=width),
             "flops_per_batch": Metric("flop", "", (float(flops),)),
             "partition_time": Metric("s", "lower", (self.partition.seconds,), "from the cache" * self.partition.cached),
             "plan_time": Metric("s", "lower", (plan_seconds,)),
@@ -193,8 +188,6 @@ def plan_metrics(
     *,
     oblivious: bool,
     width: int,
-    order: str = "paper",
-    epoch: str = "paper",
 ) -> dict[str, Metric]:
     """Planned rows of one forward product, and planned bytes of an epoch.
 
@@ -204,11 +197,10 @@ def plan_metrics(
         sizes: Number of features and of classes.
         oblivious: Whether the exchange sends all rows of every part.
         width: Bytes of a value.
-        order, epoch: See suite.workload.gcn.how.
     """
     volumes = [plan.volumes.oblivious() if oblivious else plan.volumes for plan in (forward, backward)]
     sent = np.zeros(forward.placement.processes)
-    for product in shape.products(*sizes, order=order, epoch=epoch):
+    for product in shape.products(*sizes):
         sent += width * product.width * volumes[product.backward].send
     return volume_metrics(volumes[0], float(sent.sum()))
 

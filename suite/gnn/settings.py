@@ -40,8 +40,3 @@ def shape_of(model: Model) -> GCN:
     if not isinstance(shape, GCN):
         raise Unsupported(f"model={model.name} on a whole graph", rule="graph convolutions", legal="model=gcn")
     return shape
-
-
-def product_order(model: Model) -> tuple[str, str]:
-    """model.order and model.epoch: order and number of an epoch's products (suite.workload.gcn.how)."""
-    return model.order, model.epoch

@@ -27,7 +27,7 @@ from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
 from suite.gnn.exchange import Exchange, SpanRecorder
 from suite.gnn.rank_shard import RankShard
-from suite.gnn.settings import exchange_settings, graph_settings, product_order, shape_of
+from suite.gnn.settings import exchange_settings, graph_settings, shape_of
 from suite.memory import resident
 from suite.models.gcn import layers
 from suite.workload.gcn import GCN
@@ -44,7 +44,6 @@ class Trainer:
         exchange: Factory of distributed products, called as exchange(block, world, recorder=, dtype=).
         optimizer: Update rule of the weights.
         shape: Layers and width of the network.
-        order, epoch: See suite.workload.gcn.how.
         dtype: Name of the value type.
         seed: Seed of the initial weights, equal on all ranks.
         memory: Layout of the model states.
@@ -61,8 +60,6 @@ class Trainer:
         exchange: MakeExchange,
         optimizer: UpdateRule,
         shape: GCN | None = None,
-        order: str = "paper",
-        epoch: str = "paper",
         dtype: str = "float32",
         seed: int = 0,
         memory: LayoutFactory = resident,
@@ -90,11 +87,10 @@ class Trainer:
 
             return multiply
 
-        widths = self.shape.widths(self.features.shape[1], shard.classes)
         self.layers = layers(
-            widths,
-            order=order,
-            epoch=epoch,
+            self.shape,
+            self.features.shape[1],
+            shard.classes,
             product=counted(self.forward),
             back=counted(self.backward),
             watch=self.recorder,
@@ -195,7 +191,6 @@ class GraphSystem(System):
         if folder is None:
             rule = "the folder of the ranks' shards, which the parent process sets"
             raise InvalidRequest("graph.holdings=null", rule=rule)
-        order, epoch = product_order(model)
         self.trainer = Trainer(
             RankShard.load(Path(folder) / f"rank-{world.rank}.npz"),
             world,
@@ -204,8 +199,6 @@ class GraphSystem(System):
             ),
             optimizer=config.optimizer.build(),
             shape=shape_of(model),
-            order=order,
-            epoch=epoch,
             dtype=model.dtype,
             seed=config.seed,
             memory=config.memory.layout.build(),

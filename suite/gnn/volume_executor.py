@@ -19,7 +19,7 @@ from suite.gnn import partition_data
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import count_volumes
 from suite.gnn.rank_shard import sorted_transpose
-from suite.gnn.settings import exchange_settings, product_order, shape_of
+from suite.gnn.settings import exchange_settings, shape_of
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.machine import Machine
@@ -38,7 +38,7 @@ class VolumeExecutor:
 
     def reads(self, config: RunConfig) -> Sequence[str]:
         exchange = (f"exchange.{name}" for name in ("oblivious", "replication", "assignment", "form"))
-        model = (f"model.{name}" for name in ("shape", "order", "epoch", "dtype"))
+        model = (f"model.{name}" for name in ("shape", "dtype"))
         return ("graph", "partitioner", *exchange, *model, "seed", "grid.data", "system.name")
 
     def check(self, config: RunConfig) -> None:
@@ -75,7 +75,6 @@ class VolumeExecutor:
     def full_graph(self, config: RunConfig, graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
         """The configured training run on a partition."""
         exchange, model = exchange_settings(config), config.model
-        order, epoch = product_order(model)
         placement = partition_data.placement_of(config)
         backward = forward = count_volumes(matrix, parts, placement.parts, placement)
         if not graph.symmetric:
@@ -86,8 +85,6 @@ class VolumeExecutor:
             *partition_data.features_and_classes(config, graph),
             "oblivious" if exchange.oblivious else exchange.form,
             published=self.published,
-            order=order,
-            epoch=epoch,
             back=None if graph.symmetric else backward,
             value=partition_data.WIDTH[model.dtype],
         )

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from suite.core.trace import GEMM
-from suite.workload.gcn import DENSE_FIRST, KEPT, PRINTED, how
+from suite.workload.gcn import DENSE_FIRST, GCN, KEPT, PRINTED
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
@@ -81,9 +81,9 @@ class GraphConvolution(nn.Module):
 
 
 def layers(
-    widths: tuple[int, ...], *, order: str, epoch: str, product: Product, back: Product, watch: Any, seed: int
+    shape: GCN, features: int, classes: int, *, product: Product, back: Product, watch: Any, seed: int
 ) -> nn.ModuleList:
-    """The convolutions of a network with these widths. Their weights are drawn from `seed`, alike on every process."""
+    """The convolutions of a network. Their weights are drawn from `seed`, alike on every process."""
 
     def gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         with watch.span(GEMM):
@@ -95,11 +95,11 @@ def layers(
         GraphConvolution(
             before,
             after,
-            mode=how(at, before, after, order=order, epoch=epoch),
+            mode=shape.mode(at, before, after),
             product=product,
             back=back,
             gemm=gemm,
             generator=generator,
         )
-        for at, (before, after) in enumerate(pairwise(widths))
+        for at, (before, after) in enumerate(pairwise(shape.widths(features, classes)))
     )

@@ -77,7 +77,6 @@ class FullGraph:
         back: Volume of a backward product of a directed graph.
         form: Form of the exchange (suite.simulate.network.exchange.FORMS).
         published: Whether local work is that of the published code.
-        order, epoch: Arguments of suite.workload.gcn.how.
         value: Bytes of a number.
     """
 
@@ -87,8 +86,6 @@ class FullGraph:
     classes: int
     form: str
     published: bool = False
-    order: str = "paper"
-    epoch: str = "paper"
     back: Volumes | None = None
     value: int = VALUE
 
@@ -96,7 +93,7 @@ class FullGraph:
     def products(self) -> Sequence[tuple[FullGraph, int]]:
         """Sparse products of an epoch: the volume of each, forward or backward, and its columns."""
         reverse = replace(self, volumes=self.back, back=None) if self.back else self
-        pairs = self.shape.products(self.features, self.classes, order=self.order, epoch=self.epoch)
+        pairs = self.shape.products(self.features, self.classes)
         return [(reverse if one.backward else self, one.width) for one in pairs]
 
     @property
@@ -183,7 +180,7 @@ class FullGraph:
         """(P,) bytes of each process by kind, at the widest product."""
         volumes, placement = self.volumes, self.volumes.placement
         own_rows = np.repeat(volumes.rows, placement.replication)
-        kept_product = self.features if self.epoch == "lean" else 0  # of the first epoch, and its rows' room
+        kept_product = self.features if self.shape.epoch == "lean" else 0  # of the first epoch, and its rows' room
         widest = max(kept_product, *self.widths, 0)
         widths = self.shape.widths(self.features, self.classes)
         weights = STATES * self.value * self.shape.parameters(self.features, self.classes)

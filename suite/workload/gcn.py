@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from suite.workload.transformer import check_counts
 
@@ -33,27 +34,20 @@ class SparseProduct:
     width: int
 
 
-def how(layer: int, before: int, after: int, *, order: str, epoch: str) -> str:
-    """Order in which a layer with `before` x `after` weights multiplies.
-
-    Args:
-        order: "paper" as printed; "auto" multiplies the matrix with fewer columns.
-        epoch: "paper" for 2 L products with order="paper"; "lean" caches the first layer's product, 2 (L - 1)
-            products, as the paper's introduction counts them (inconsistency G4).
-    """
-    if layer == 0 and epoch == "lean":
-        return KEPT
-    if order == "paper":
-        return PRINTED
-    return DENSE_FIRST if after < before else DENSE_LAST
-
-
 @dataclass(frozen=True, slots=True)
 class GCN:
-    """Network of `layers` graph convolutions with `width` hidden units (Section 6.2: 3 and 16)."""
+    """Network of `layers` graph convolutions with `width` hidden units (Section 6.2: 3 and 16).
+
+    Attributes:
+        order: "paper" as printed; "auto" multiplies the matrix with fewer columns.
+        epoch: "paper" for 2 L sparse products with order="paper"; "lean" caches the first layer's product, 2 (L - 1)
+            products, as the paper's introduction counts them (inconsistency G4).
+    """
 
     layers: int = 3
     width: int = 16
+    order: Literal["paper", "auto"] = "paper"
+    epoch: Literal["paper", "lean"] = "paper"
 
     def __post_init__(self) -> None:
         check_counts(self)
@@ -66,13 +60,19 @@ class GCN:
         widths = self.widths(features, classes)
         return sum(a * b for a, b in pairwise(widths))
 
-    def products(
-        self, features: int, classes: int, *, order: str = "paper", epoch: str = "paper"
-    ) -> Sequence[SparseProduct]:
+    def mode(self, layer: int, before: int, after: int) -> str:
+        """Order in which a layer with `before` x `after` weights multiplies."""
+        if layer == 0 and self.epoch == "lean":
+            return KEPT
+        if self.order == "paper":
+            return PRINTED
+        return DENSE_FIRST if after < before else DENSE_LAST
+
+    def products(self, features: int, classes: int) -> Sequence[SparseProduct]:
         """Sparse products of one epoch after the first, in order."""
         forward, backward = [], []
         for layer, (before, after) in enumerate(pairwise(self.widths(features, classes))):
-            mode = how(layer, before, after, order=order, epoch=epoch)
+            mode = self.mode(layer, before, after)
             if mode != KEPT:
                 forward.append(SparseProduct(layer, False, after if mode == DENSE_FIRST else before))
             if mode in (PRINTED, DENSE_FIRST):
@@ -81,13 +81,11 @@ class GCN:
                 backward.append(SparseProduct(layer, True, before))
         return [*forward, *reversed(backward)]
 
-    def flops(
-        self, features: int, classes: int, *, vertices: int, entries: int, order: str = "paper", epoch: str = "paper"
-    ) -> int:
+    def flops(self, features: int, classes: int, *, vertices: int, entries: int) -> int:
         """Multiplications and additions of an epoch: sparse products, and three dense products per layer.
 
         The first layer has two dense products, because the gradient of its input is not needed.
         """
-        sparse = sum(2 * entries * one.width for one in self.products(features, classes, order=order, epoch=epoch))
+        sparse = sum(2 * entries * one.width for one in self.products(features, classes))
         dense = [2 * vertices * a * b for a, b in pairwise(self.widths(features, classes))]
         return sparse + 3 * sum(dense) - dense[0]

@@ -17,6 +17,7 @@ from suite.conformance.graphs import check_losses, train_losses
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans
+from suite.workload.gcn import GCN
 from tests.support.drawn import cells, drawn, few
 from tests.support.graphs import EXCHANGES, dense, on_trainers, problem, uneven
 from tests.support.systems import every_system
@@ -43,9 +44,8 @@ def check_epoch(
         of_features = trainer.features.grad.numpy().copy() if epoch == "paper" else None
         return loss, weights, of_weights, of_features, trainer.outputs().detach().numpy(), shard.vertices
 
-    outcomes = on_trainers(
-        graph, placement, uneven(37, placement.parts), gradients, exchange=exchange, order=order, epoch=epoch
-    )
+    shape = GCN(3, 4, order, epoch)
+    outcomes = on_trainers(graph, placement, uneven(37, placement.parts), gradients, exchange=exchange, shape=shape)
     dense_loss, dense_gradients, dense_outputs, dense_features = dense(graph, outcomes[0][1])
     for loss, _, of_weights, of_features, outputs, vertices in outcomes:
         assert loss == pytest.approx(dense_loss, rel=1e-12)
@@ -76,18 +76,21 @@ def test_losses_agree_across_grids_exchanges_orders_and_partitions() -> None:
     def train(trainer, _):  # type: ignore[no-untyped-def]
         return [*(trainer.epoch() for _ in range(10)), trainer.score()["loss"], trainer.score()["top_1"]]
 
-    def curve(grid: tuple[int, int], seed: int, exchange: str, assignment: str = "paper", **order: str) -> list[float]:
+    def curve(
+        grid: tuple[int, int], seed: int, exchange: str, assignment: str = "paper", order: tuple[str, ...] = ()
+    ) -> list[float]:
         placement = Placement.of(*grid, assignment)
         parts = uneven(60, placement.parts, seed)
-        curves = on_trainers(graph, placement, parts, train, exchange=exchange, optimizer=Adam(lr=0.05), **order)
+        options = {"optimizer": Adam(lr=0.05), "shape": GCN(3, 4, *order)}
+        curves = on_trainers(graph, placement, parts, train, exchange=exchange, **options)
         assert all(rank_curve == curves[0] for rank_curve in curves)
         return curves[0]
 
     alone = curve((1, 1), 0, "fused")
     assert alone[9] < 0.9 * alone[0]
     runs = [((4, 1), "oblivious"), ((4, 2), "staged"), ((6, 3), "fused"), ((3, 1), "overlapped")]
-    for (seed, (grid, exchange)), (order, epoch) in few(product(enumerate(runs), ORDERS), 4):
-        ours = curve(grid, seed, exchange, "paper", order=order, epoch=epoch)
+    for (seed, (grid, exchange)), order in few(product(enumerate(runs), ORDERS), 4):
+        ours = curve(grid, seed, exchange, order=order)
         assert ours == pytest.approx(alone, rel=1e-9)
     assert curve((8, 2), 5, "fused", "interleaved") == pytest.approx(alone, rel=1e-9)
 

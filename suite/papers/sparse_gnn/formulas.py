@@ -66,8 +66,8 @@ def nonzero_columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
 
 def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     products_by_point = [GCN(p["L"]).products(300, 24) for p in question.integer_points()]
-    lean = [len(GCN(p["L"]).products(300, 24, epoch="lean")) for p in question.integer_points()]
-    note = f"as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product: {lean}"
+    lean = [len(GCN(p["L"], epoch="lean").products(300, 24)) for p in question.integer_points()]
+    note = f"as Section 2.1 prints an epoch (G4); model.shape.epoch=lean keeps the first layer's product: {lean}"
     return [[len(products) for products in products_by_point]], note
 
 

@@ -25,17 +25,13 @@ from tests.support.graphs import on_trainers, problem, shards_of, uneven
 )
 def test_predicted_bytes_equal_allocated_bytes(exchange: str, order: str, epoch: str) -> None:
     """Law 4 for full graphs, on a directed graph whose features are much wider than its layers."""
-    graph, shape, options = (
-        problem(800, density=0.008, features=60, seed=5),
-        GCN(3, 16),
-        {"order": order, "epoch": epoch},
-    )
+    graph, shape = problem(800, density=0.008, features=60, seed=5), GCN(3, 16, order, epoch)
 
     def both(trainer, shard):  # type: ignore[no-untyped-def]
         trainer.epoch()
-        return trainer.memory()[1], predict_memory(shard, shape, form=exchange, width=8, **options)
+        return trainer.memory()[1], predict_memory(shard, shape, form=exchange, width=8)
 
-    settings = {"exchange": exchange, "optimizer": Adam(lr=0.01), "shape": shape, **options}
+    settings = {"exchange": exchange, "optimizer": Adam(lr=0.01), "shape": shape}
     ((allocated, predicted),) = on_trainers(graph, Placement(1), np.zeros(800, int), both, **settings)
     assert allocated == {**predicted, "activations": pytest.approx(predicted["activations"], abs=64)}
 

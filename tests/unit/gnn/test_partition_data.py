@@ -117,7 +117,7 @@ def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> No
     assert (partition_data.forward_of(config) != matrix.T).nnz == 0
 
 
-@pytest.mark.parametrize("override", ["model.dtype=float64", "model.epoch=lean"])
+@pytest.mark.parametrize("override", ["model.dtype=float64", "model.shape.epoch=lean"])
 def test_volume_executor_agrees_with_prepared_run(tmp_path: Path, override: str) -> None:
     config = config_of("grid.data=4", f"reports={tmp_path}", override)
     prepared = partition_data.Prepared(config, tmp_path / "shards")

@@ -30,15 +30,15 @@ REACHED = efficiency(traffic=0.5, launch=0.01)
 FIVE = equal(4, 5, rows=50, entries=40)  # four parts of 50 vertices, 40 entries a block
 
 
-def graph(form: str = "fused", held: Volumes | None = None, **options: Any) -> FullGraph:
-    return FullGraph(held or FIVE, SHAPE, FEATURES, CLASSES, form, **options)
+def graph(form: str = "fused", held: Volumes | None = None, shape: GCN = SHAPE, **options: Any) -> FullGraph:
+    return FullGraph(held or FIVE, shape, FEATURES, CLASSES, form, **options)
 
 
 def test_an_epoch_moves_what_its_products_multiply() -> None:
     """2 L products: H of 300, 16 and 16 columns forward, G of 24, 16 and 16 backward."""
     assert list(graph().widths) == [300, 16, 16, 24, 16, 16]
-    assert list(graph(order="auto").widths) == [16] * 6
-    assert len(graph(epoch="lean").widths) == 4
+    assert list(graph(shape=GCN(order="auto")).widths) == [16] * 6
+    assert len(graph(shape=GCN(epoch="lean")).widths) == 4
     assert list(graph().sent()) == [4 * 388 * 15] * 4
     assert list(graph("oblivious").sent()) == [4 * 388 * 150] * 4
 
