@@ -7,12 +7,12 @@ The only published values read here are settings: batch sizes and GPU counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
-from suite.claims import load, trace
-from suite.claims.claim import Scalar
+from suite.claims import load
+from suite.claims.lab import BaseLab, cached
 from suite.claims.plans import Placing, chosen_by, scaling_plan, study_plan
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
 from suite.core.grid import Grid
@@ -20,8 +20,6 @@ from suite.core.trace import INSIDE, REDUCE, WAIT
 from suite.memory import offloaded
 from suite.papers.closed_forms import equation_3, training_time
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.cost.efficiency import Efficiency
-from suite.simulate.network.machine import Machine
 from suite.simulate.search import SearchResult, best, plans, run
 from suite.simulate.worker import Simulation
 from suite.workload import Transformer
@@ -36,7 +34,6 @@ AXONN_COUNTS = {"transformer_12b": 48, "transformer_24b": 96, "transformer_50b":
 WEAK_BATCH = 16384  # batch size of the weak scaling (AxoNN VI-C)
 STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # GPUs and batch size of the strong scaling (AxoNN VI-C)
 STUDY_GPUS, STUDY_BATCH = 48, 2048  # AxoNN V
-SUMMIT = "summit"  # the efficiency of both papers
 OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # the system that each paper proposes
 
 
@@ -80,93 +77,36 @@ class ClusterBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class Lab:
+class Lab(BaseLab):
     """Simulated cluster on which the published runs are repeated.
 
     Attributes:
-        machine: Modelled machine.
-        efficiencies: Efficiency constants by name: summit, pipeoptim.
         systems: Modelled systems by name.
         shapes: GPT shapes by name.
-        changes: Values that override plans.yaml, by traced name: {"plan.samo.axonn_samo.gpt3_xl.inter": 2}.
     """
 
-    machine: Machine
-    efficiencies: Mapping[str, Efficiency]
+    software = "summit"  # the efficiency of AxoNN and SAMO
+
     systems: Mapping[str, SystemModel]
     shapes: Mapping[str, Transformer]
-    changes: Mapping[str, Scalar] = field(default_factory=dict)
-
-    @cached_property
-    def _batches(self) -> trace.TracedCache[tuple[SimulationPlan, bool], ClusterBatch]:
-        return trace.TracedCache()
-
-    @cached_property
-    def _tuned(self) -> trace.TracedCache[tuple[str, str, int, int], SearchResult]:
-        return trace.TracedCache()
-
-    @cached_property
-    def figure_cache(self) -> trace.TracedCache[tuple[Any, ...], Any]:
-        """Further values that a figure computes once."""
-        return trace.TracedCache()
-
-    @cached_property
-    def _traced(self) -> Mapping[str, Efficiency]:
-        return {name: trace.trace_efficiency(efficiency) for name, efficiency in self.efficiencies.items()}
-
-    def efficiency(self, name: str = SUMMIT) -> Efficiency:
-        """Efficiency constants by name. Each read is traced."""
-        return self._traced[name]
-
-    def varied(self, name: str, value: Scalar) -> Lab:
-        """Copy with another value of a constant or a plan. Cached values that do not depend on it are kept.
-
-        Args:
-            name: Traced name, for example efficiency.summit.adapters or plan.samo.axonn_samo.gpt3_xl.inter.
-            value: New value, or a factor if the constant is a mapping of shares.
-        """
-        kind, owner, *rest = name.split(".")
-        if kind == "efficiency":
-            constants = trace.with_constant(self.efficiencies[owner], rest[0], value)
-            changed = replace(self, efficiencies={**self.efficiencies, owner: constants})
-        else:
-            changed = replace(self, changes={**self.changes, name: value})
-        for attribute in ("_batches", "_tuned", "figure_cache"):
-            changed.__dict__[attribute] = getattr(self, attribute).without(name)
-        return changed
-
-    def choice(self, name: str, default: Scalar) -> Scalar:
-        """Value of a choice that no paper prints: `default` unless it is varied.
-
-        Args:
-            name: Traced name, for example plan.pipeoptim.sentence.
-            default: Value without variation.
-        """
-        trace.read(name)
-        return self.changes.get(name, default)
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
         """Ids of the claims to which a traced constant or plan was fitted or by which it was chosen."""
         kind, owner, *rest = name.split(".")
-        if kind == "efficiency":
-            return trace.fitted_to(self.efficiencies[owner], rest[0])
-        return chosen_by(owner, *rest[:2]) if kind == "plan" else ()
+        return chosen_by(owner, *rest[:2]) if kind == "plan" else super().fitted_to(name)
 
+    @cached
     def batch(self, plan: SimulationPlan, *, traced: bool = False) -> ClusterBatch:
         """Simulate one batch of `plan` on Summit."""
-
-        def simulated() -> ClusterBatch:
-            simulation = run(plan, self.machine, self.efficiency(), traced=traced)
-            return ClusterBatch(
-                plan,
-                simulation.makespan,
-                simulation.drained[0],
-                simulation.reduced[0] - simulation.drained[0],
-                max(simulation.finished[0] - simulation.reduced[0], 0.0),
-                simulation,
-            )
-
-        return self._batches.get((plan, traced), simulated)
+        simulation = run(plan, self.machine, self.efficiency(), traced=traced)
+        return ClusterBatch(
+            plan,
+            simulation.makespan,
+            simulation.drained[0],
+            simulation.reduced[0] - simulation.drained[0],
+            max(simulation.finished[0] - simulation.reduced[0], 0.0),
+            simulation,
+        )
 
     def system(self, name: str) -> SystemModel:
         if name not in self.systems:
@@ -207,19 +147,15 @@ class Lab:
         plan = self._plan(entry, self.shapes["transformer_12b"], system, gpus, batch)
         return self.batch(self._own_best("axonn", "transformer_12b", plan))
 
+    @cached
     def tuned(self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH) -> SearchResult:
         """Fastest plan that the search finds, as the authors tuned their plans for Table II.
 
         Raises:
             DoesNotFit: No plan fits.
         """
-        count = gpus or AXONN_COUNTS[model]
-
-        def searched() -> SearchResult:
-            candidates = plans(self.shapes[model], self.system(system), count, batch)
-            return best(candidates, self.machine, self.efficiency())
-
-        return self._tuned.get((model, system, count, batch), searched)
+        candidates = plans(self.shapes[model], self.system(system), gpus or AXONN_COUNTS[model], batch)
+        return best(candidates, self.machine, self.efficiency())
 
     def study(self, when: str, **options: Any) -> ClusterBatch:
         """One batch of `study_plan`."""

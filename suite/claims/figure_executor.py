@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from suite.claims import load
 from suite.claims.answer import answers_of_figure, metrics_of
 from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
 from suite.claims.formula_executor import FIGURE
+from suite.claims.lab import BaseLab
 from suite.claims.model_shapes import ModelGroup, transformers
 from suite.claims.panel import Draw, figures
 from suite.claims.plans import published_plans
@@ -22,12 +23,60 @@ from suite.simulate.block_model import SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
 
-LabType = TypeVar("LabType")
-_LABS: dict[str, Lab] = {}
+LABS: dict[str, BaseLab] = {}
 
 
 class FigureExecutor:
-    """Simulates one figure of a paper.
+    """Answers and panels of one figure of a paper.
+
+    Attributes:
+        figure: Name of the figure.
+        lab: Source of the answers. Executors with equal arguments share it, and with it simulated runs and graphs.
+        source: Source of the record.
+    """
+
+    source = Source.SIMULATED
+
+    def __init__(self, figure: str, kind: Callable[..., BaseLab], *parts: Any) -> None:
+        self.figure = figure
+        self.lab = LABS.setdefault(repr((kind, parts)), kind(*parts))
+
+    def reads(self, config: RunConfig) -> Sequence[str]:
+        return ()
+
+    def check(self, config: RunConfig) -> None:
+        find_figure(self.figure, self.papers())
+
+    def papers(self) -> Sequence[str]:
+        """Papers whose figures this lab answers."""
+        raise NotImplementedError
+
+    def inputs(self, paper: str) -> tuple[list[str], list[str]]:
+        """Notes on what the answers read, and ids of the claims to which it was fitted or by which it was chosen."""
+        raise NotImplementedError
+
+    def run(self, config: RunConfig) -> ExecutorResult:
+        paper, display, draw = find_figure(self.figure)
+        notes, fitted = self.inputs(paper)
+        known = {claim.id: claim for claim in load.claims()}
+        return ExecutorResult(
+            self.source,
+            metrics=figure_metrics(self.figure, known, self.lab),
+            panels=[panel.shown(paper, display, known, fitted) for panel in draw(self.lab, known)],
+            notes=tuple(notes),
+            calibrated_on=tuple(dict.fromkeys(fitted)),
+        )
+
+
+def of_efficiency(efficiency: Efficiency | None) -> tuple[list[str], list[str]]:
+    """Reasons for the constants of an efficiency, and ids of the claims to which they were fitted."""
+    if efficiency is None:
+        return [], []
+    return [f"{name}: {reason}" for name, reason in efficiency.reasons.items()], [*efficiency.calibrated_on]
+
+
+class ClusterFigureExecutor(FigureExecutor):
+    """Simulates one figure of a paper on a cluster.
 
     Args:
         figure: Name of the figure.
@@ -36,6 +85,8 @@ class FigureExecutor:
         systems: Modelled systems by name.
         models: Model configs by name, from which answers take shapes.
     """
+
+    lab: Lab
 
     def __init__(
         self,
@@ -46,62 +97,18 @@ class FigureExecutor:
         systems: Mapping[str, SystemModel],
         models: Mapping[str, ModelGroup],
     ) -> None:
-        self.figure = figure
-        self.lab = shared_lab(_LABS, Lab, machine, efficiencies, systems, transformers(models))
+        super().__init__(figure, Lab, machine, efficiencies, systems, transformers(models))
 
-    def reads(self, config: RunConfig) -> Sequence[str]:
-        return ()
-
-    def check(self, config: RunConfig) -> None:
+    def papers(self) -> Sequence[str]:
         own = {path.parent.name for path in load.FOLDER.glob("*/figure_executor.py")}  # papers with another lab
-        find_figure(self.figure, [paper for paper in load.papers() if paper not in own])
+        return [paper for paper in load.papers() if paper not in own]
 
-    def run(self, config: RunConfig) -> ExecutorResult:
-        paper, _, _ = find_figure(self.figure)
+    def inputs(self, paper: str) -> tuple[list[str], list[str]]:
         published = published_plans().get(paper, {})
-        efficiency = self.lab.efficiencies.get(published.get("efficiency", ""))
-        calibrated_on = efficiency.calibrated_on if efficiency else ()
+        reasons, fitted = of_efficiency(self.lab.efficiencies.get(published.get("efficiency", "")))
         plans = published.get("scaling", {})
         groups = [published.get("study", {}).get("chosen", ()), *plans.get("chosen", {}).values()]
-        reasons = [f"{name}: {reason}" for name, reason in efficiency.reasons.items()] if efficiency else []
-        return figure_result(
-            self.figure,
-            self.lab,
-            Source.SIMULATED,
-            notes=(*([f"plans: {plans['evidence']}"] if plans else []), *reasons),
-            calibrated_on=tuple(dict.fromkeys((*calibrated_on, *chain(*groups)))),
-        )
-
-
-def shared_lab(known: dict[str, LabType], kind: Callable[..., LabType], *parts: Any) -> LabType:
-    """Instance of `kind` built from `parts`; equal parts give the same instance within the process.
-
-    The figures of one experiment thus share simulated runs and graphs.
-    """
-    return known.setdefault(repr(parts), kind(*parts))
-
-
-def figure_result(
-    figure: str, lab: Any, source: Source, *, notes: Sequence[str], calibrated_on: Sequence[str]
-) -> ExecutorResult:
-    """Answers and panels of a figure.
-
-    Args:
-        figure: Name of the figure.
-        lab: Source of simulated runs or graphs for the answers.
-        source: Source of the record.
-        notes: Notes of the record.
-        calibrated_on: Ids of the claims to which constants were fitted.
-    """
-    paper, display, draw = find_figure(figure)
-    known = {claim.id: claim for claim in load.claims()}
-    return ExecutorResult(
-        source,
-        metrics=figure_metrics(figure, known, lab),
-        panels=[panel.shown(paper, display, known, calibrated_on) for panel in draw(lab, known)],
-        notes=tuple(notes),
-        calibrated_on=tuple(calibrated_on),
-    )
+        return [*([f"plans: {plans['evidence']}"] if plans else []), *reasons], [*fitted, *chain(*groups)]
 
 
 def find_figure(figure: str, papers: Sequence[str] = ()) -> tuple[str, str, Draw]:

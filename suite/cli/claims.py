@@ -80,21 +80,18 @@ def _unturned() -> int:
     return Exit.OK
 
 
-def _fit(arguments: Arguments) -> int:
-    from suite.claims import load
-    from suite.papers.pipeoptim import figures as pipeoptim
-    from suite.papers.samo.calibrate import anchors, fit_summit, fitted_constants
-    from suite.papers.sparse_gnn import calibrate as sparse_gnn_fitted
+FITTED = {"summit": "samo_clusters", "pipeoptim": "pipeoptim_clusters", "gnn": "gnn_clusters"}  # by efficiency
 
-    labs = [_lab("samo_clusters"), _lab("pipeoptim_clusters")]
-    printed = anchors({claim.id: claim for claim in load.claims()})
-    fitted = {"summit": fit_summit(labs[0], printed), "pipeoptim": pipeoptim.fitted(labs[1], printed)}
-    graphs = _lab("gnn_clusters")
-    fitted["gnn"] = sparse_gnn_fitted.fitted(graphs, printed)
-    efficiencies = {**labs[0].efficiencies, **graphs.efficiencies}
-    for paper, efficiency in fitted.items():
-        for name, value in fitted_constants(efficiency).items():
-            print(f"{paper:<9} {name:<10} {value}   in conf/efficiency: {getattr(efficiencies[paper], name)}")
+
+def _fit(arguments: Arguments) -> int:
+    from suite.claims.fit import fitted
+
+    for name, experiment in FITTED.items():
+        lab = _lab(experiment)
+        found, stored = fitted(lab, name), lab.efficiencies[name]
+        for constant in stored.fitted:
+            values = getattr(found, constant), getattr(stored, constant)
+            print("{:<9} {:<10} {}   in conf/efficiency: {}".format(name, constant, *values))
     return Exit.OK
 
 

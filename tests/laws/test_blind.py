@@ -28,7 +28,6 @@ from suite.core.exit_codes import Exit
 from suite.core.figure import read_figure_panel
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome
-from suite.papers.sparse_gnn import figure_executor as graph_figures
 from suite.runner.executors.in_process import run_in_process
 from suite.runner.executors.registry import without_ranks
 from suite.runner.launch.launch_command import rank_environment
@@ -117,8 +116,7 @@ def near(metrics: ExecutorResult) -> dict[str, Any]:
 
 def answered(overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ExecutorResult:
     """The result of an executor, in a new laboratory. Everything else cached in this process was computed blind."""
-    monkeypatch.setattr(figure_executor, "_LABS", {})
-    monkeypatch.setattr(graph_figures, "_LABS", {})
+    monkeypatch.setattr(figure_executor, "LABS", {})
     config = resolve([*overrides, f"reports={tmp_path}"])
     executor: Any = without_ranks(config.executor)
     metrics: ExecutorResult = executor.run(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from suite.claims import load
 from suite.claims.claim import Claim
@@ -17,7 +18,8 @@ def lab(experiment: str = "samo_clusters") -> Lab:
     """The lab that the executor of an experiment answers with; AxoNN and SAMO share theirs."""
     executor = resolve([f"experiment={experiment}"]).executor.build()
     assert isinstance(executor, FigureExecutor)
-    return executor.lab
+    built: Any = executor.lab
+    return built
 
 
 @cache

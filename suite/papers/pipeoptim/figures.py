@@ -2,8 +2,7 @@
 
 All systems run their configured schedule and weight policy on the same stage boundaries (plans.yaml) with the same
 efficiency constants. A GPipe microbatch is as large as an asynchronous system's mini-batch. Throughput assumes a full
-pipeline. No answer reads a value that it answers. `fitted` computes the three fitted constants of
-conf/efficiency/pipeoptim.yaml."""
+pipeline. No answer reads a value that it answers."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from typing import Any
 
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.cluster_runs import Lab
+from suite.claims.lab import cached
 from suite.claims.panel import NONE, Claims, Panel, figure, published
 from suite.claims.plans import pipeoptim_run
 from suite.core.errors import UnknownName
@@ -23,9 +23,7 @@ from suite.memory import resident
 from suite.models.image_shapes import InceptionV3, ResNet
 from suite.papers.model_states import ADAM
 from suite.papers.pipeoptim import systems
-from suite.papers.samo.calibrate import find_root
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan, run
 from suite.weights import Latest
 from suite.workload import Network, flops
@@ -38,11 +36,7 @@ TIMED = ("resnet_101", "inception_v3")  # networks of Section V-D and Table VI
 EPOCH = 100_000  # training images of Tiny-ImageNet
 SAME = 64  # Figure 5's batch per GPU
 MOMENTS = {"resnet_101": ("velocity",), "inception_v3": ("velocity",)}  # SGD with momentum; Adam for both GNMT
-FITTED = {  # efficiency constants, and the claim to which each is fitted
-    "products": "pipeoptim.table6.resnet_101.pipedream.epoch_time",
-    "kernels": "pipeoptim.table6.inception_v3.pipedream.epoch_time",
-    "states": "pipeoptim.fig6.gain_over_gpipe.gnmt_16",
-}
+ANCHOR = "pipeoptim.table6.resnet_101.pipedream.epoch_time"  # printed epoch that sets the null model of all others
 
 
 def network(lab: Lab, model: str) -> Network:
@@ -91,15 +85,11 @@ def plan(lab: Lab, model: str, system: str, batch: int, graph: str = "recompute"
     )
 
 
+@cached
 def rate(lab: Lab, model: str, system: str, batch: int) -> float:
     """Samples per second of a full pipeline."""
-
-    def simulated() -> float:
-        run_plan = plan(lab, model, system, batch)
-        return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.efficiency("pipeoptim")))
-
-    images_per_second: float = lab.figure_cache.get(("pipeoptim", model, system, batch), simulated)
-    return images_per_second
+    run_plan = plan(lab, model, system, batch)
+    return run_plan.batch / run_plan.seconds(run(run_plan, lab.machine, lab.efficiency("pipeoptim")))
 
 
 def largest(lab: Lab, model: str, system: str) -> int:
@@ -192,10 +182,10 @@ def _null_gain() -> float:
 
 def gains(question: Question, lab: Lab, *, batch: str, statistic: str = "", model: str = "") -> WithNull:
     """PipeOptim's gain over GPipe on one network, or its average or maximum over all."""
-    by_model = {name: gain(lab, name, RATES[batch]) for name in MODELS}
+    by_model = {name: gain(lab, name, RATES[batch]) for name in ([model] if model else MODELS)}
     note = ", ".join(f"{name} {value:.1f}" for name, value in by_model.items())
-    summary = {"maximum": max(by_model.values()), "average": sum(by_model.values()) / len(by_model)}
-    return [[by_model[model] if model else summary[statistic]]], note, [[_null_gain()]]
+    average = sum(by_model.values()) / len(by_model)
+    return [[max(by_model.values()) if statistic == "maximum" else average]], note, [[_null_gain()]]
 
 
 # Table VI: seconds of an epoch
@@ -203,7 +193,7 @@ def gains(question: Question, lab: Lab, *, batch: str, statistic: str = "", mode
 
 @figure("pipeoptim_table6", "Table VI")
 def table6(lab: Lab, claims: Claims) -> Iterator[Panel]:
-    anchor = published(claims, FITTED["products"])
+    anchor = published(claims, ANCHOR)
     for model in TIMED:
         yield Panel(
             f"an epoch of {model}",
@@ -230,44 +220,3 @@ def epochs(question: Question, lab: Lab, *, model: str, system: str, anchor: flo
 
 def epochs_alike(question: Question, lab: Lab) -> tuple[Cases, str]:
     return [[epoch_seconds(lab, model, term) for term in question.terms] for model in TIMED], ", ".join(TIMED)
-
-
-# the constants
-
-
-def fitted(lab: Lab, published: Mapping[str, float]) -> Efficiency:
-    """The efficiency whose constants reproduce the claims that FITTED names, one constant per claim."""
-    efficiency = lab.efficiencies["pipeoptim"]
-
-    def on(changed: Efficiency) -> Lab:
-        return replace(lab, efficiencies={**lab.efficiencies, "pipeoptim": changed})
-
-    def changing(name: str, value: Any) -> Efficiency:
-        return replace(efficiency, **{name: value})
-
-    for _ in range(3):  # the constants depend weakly on one another
-        target = published[FITTED["products"]]
-        fitted = find_root(
-            "products",
-            lambda v: epoch_seconds(on(changing("products", v)), TIMED[0], "pipedream") - target,  # noqa: B023
-            0.1,
-            1.0,
-        )
-        efficiency = changing("products", fitted)
-        target = published[FITTED["kernels"]]
-        fitted = find_root(
-            "kernels",
-            lambda v: epoch_seconds(on(changing("kernels", {"InceptionV3": v})), TIMED[1], "pipedream") - target,  # noqa: B023
-            0.3,
-            1.5,
-        )
-        efficiency = changing("kernels", {"InceptionV3": fitted})
-        target = published[FITTED["states"]]
-        fitted = find_root(
-            "states",
-            lambda v: gain(on(changing("states", v)), "gnmt_16", largest_batch_rate) - target,  # noqa: B023
-            0.01,
-            1.0,
-        )
-        efficiency = changing("states", fitted)
-    return efficiency

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from suite.claims import load, trace
 from suite.claims.claim import Scalar
+from suite.claims.lab import BaseLab, cached
 from suite.core.errors import UnknownName
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, Volumes, count_volumes
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
-from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import Epoch, FullGraph
-from suite.simulate.network.machine import Machine
 from suite.workload.gcn import GCN
 
 RANDOM = "random"
@@ -86,67 +85,35 @@ class SizedSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class GraphLab:
-    """Simulated runs of the published graphs, with caches.
+class GraphLab(BaseLab):
+    """Simulated runs of the published graphs.
 
     Attributes:
-        machine: The modelled cluster.
-        efficiencies: Efficiency constants by paper's software.
         graphs: Sources of the stand-ins by published graph.
         partitioners: By name.
         folder: Cache of partitions; None disables it.
         exchanges: Class paths of the exchanges by system, for answers that train.
         shape: The network.
         seeds: Seeds of a stand-in and its partitions other than SEED, by graph.
-        changes: Choices that differ from plans.yaml, by name.
     """
 
-    machine: Machine
-    efficiencies: Mapping[str, Efficiency]
+    software = "gnn"
+
     graphs: Mapping[str, SizedSource]
     partitioners: Mapping[str, Partitioner]
     folder: Path | None = None
     exchanges: Mapping[str, str] = field(default_factory=dict)
     shape: GCN = field(default_factory=GCN)
     seeds: Mapping[str, int] = field(default_factory=dict)
-    changes: Mapping[str, Scalar] = field(default_factory=dict)
-
-    @cached_property
-    def efficiency(self) -> Efficiency:
-        """The constants of the paper's software; each read is recorded."""
-        return trace.trace_efficiency(self.efficiencies["gnn"])
 
     def fitted_to(self, name: str) -> tuple[str, ...]:
         """The claims to which an input of an answer was fitted: a constant of an efficiency, or a stand-in."""
-        kind, owner, *rest = name.split(".")
-        if kind == "efficiency":
-            return trace.fitted_to(self.efficiencies[owner], rest[0])
-        return TUNED.get(owner, ()) if kind == "graph" else ()  # plans and partitioners are not fitted
-
-    @cached_property
-    def _matrices(self) -> trace.TracedCache[str, csr_array]:
-        return trace.TracedCache()
-
-    @cached_property
-    def _partitions(self) -> trace.TracedCache[tuple[str, str, int], Partition]:
-        return trace.TracedCache()
-
-    @cached_property
-    def _counted(self) -> trace.TracedCache[tuple[str, str, int], Volumes]:
-        return trace.TracedCache()
-
-    @cached_property
-    def _scaled(self) -> trace.TracedCache[tuple[str, str, int, int], Volumes]:
-        return trace.TracedCache()
-
-    def chosen(self, name: str, usual: Scalar) -> Scalar:
-        """A choice that the paper leaves open, such as plan.sparse_gnn.local_work: `usual`, unless it is varied."""
-        trace.read(name)
-        return self.changes.get(name, usual)
+        kind, owner, *_ = name.split(".")
+        return TUNED.get(owner, ()) if kind == "graph" else super().fitted_to(name)
 
     def forms(self, usual: Sequence[str]) -> Sequence[str]:
         """The forms of the exchange that are cases of an answer: `usual`, or only the varied one."""
-        form = str(self.chosen("plan.sparse_gnn.form", "both"))
+        form = str(self.choice("plan.sparse_gnn.form", "both"))
         return [form] if form in usual else usual
 
     # -- stand-ins -----------------------------------------------------------------------------------------------------
@@ -157,48 +124,37 @@ class GraphLab:
         trace.read(f"graph.{graph}")
         return self.graphs[graph]
 
+    @cached
     def matrix(self, graph: str) -> csr_array:
         """The adjacency matrix of a stand-in, generated without features."""
+        source = self.source(graph)
+        without = {name: 0 for name in ("features", "classes") if name in {f.name for f in fields(source)}}
+        matrix: csr_array = replace(source, **without).load(self.seeds.get(graph, SEED)).adjacency
+        return matrix
 
-        def generate() -> csr_array:
-            source = self.source(graph)
-            without = {name: 0 for name in ("features", "classes") if name in {f.name for f in fields(source)}}
-            matrix: csr_array = replace(source, **without).load(self.seeds.get(graph, SEED)).adjacency
-            return matrix
-
-        return self._matrices.get(graph, generate)
-
+    @cached
     def partition(self, graph: str, partitioner: str, k: int) -> Partition:
-        def compute() -> Partition:
-            if partitioner not in self.partitioners:
-                raise UnknownName("partitioner", partitioner, self.partitioners)
-            trace.read(f"partitioner.{partitioner}")
-            seed = self.seeds.get(graph, SEED)
-            return partition(self.partitioners[partitioner], self.matrix(graph), k, seed=seed, folder=self.folder)
+        if partitioner not in self.partitioners:
+            raise UnknownName("partitioner", partitioner, self.partitioners)
+        trace.read(f"partitioner.{partitioner}")
+        seed = self.seeds.get(graph, SEED)
+        return partition(self.partitioners[partitioner], self.matrix(graph), k, seed=seed, folder=self.folder)
 
-        return self._partitions.get((graph, partitioner, k), compute)
-
+    @cached
     def counted(self, graph: str, partitioner: str, k: int) -> Volumes:
         """1D volumes of one product on the unscaled stand-in."""
-
-        def count() -> Volumes:
-            return count_volumes(self.matrix(graph), self.partition(graph, partitioner, k).parts, k)
-
-        return self._counted.get((graph, partitioner, k), count)
+        return count_volumes(self.matrix(graph), self.partition(graph, partitioner, k).parts, k)
 
     # -- the published graphs --------------------------------------------------------------------------------------
 
+    @cached
     def volumes(self, graph: str, partitioner: str, processes: int, c: int = 1) -> Volumes:
         """Volumes at the published vertices and entries, on the paper's P/c x c grid."""
-
-        def scale() -> Volumes:
-            size, placement = Dataset.of(graph), Placement.of(processes, c)
-            counts = {"vertices": size.vertices, "entries": size.entries}
-            if partitioner == RANDOM:
-                return random_order_volumes(np.diff(self.matrix(graph).indptr), placement, **counts)
-            return scale_volumes(self.counted(graph, partitioner, placement.parts), **counts).on_grid(placement)
-
-        return self._scaled.get((graph, partitioner, processes, c), scale)
+        size, placement = Dataset.of(graph), Placement.of(processes, c)
+        counts = {"vertices": size.vertices, "entries": size.entries}
+        if partitioner == RANDOM:
+            return random_order_volumes(np.diff(self.matrix(graph).indptr), placement, **counts)
+        return scale_volumes(self.counted(graph, partitioner, placement.parts), **counts).on_grid(placement)
 
     def full_graph(
         self, graph: str, system: str, processes: int, c: int = 1, *, form: str | None = None, **options: Any
@@ -212,52 +168,27 @@ class GraphLab:
         size = Dataset.of(graph)
         usual = "oblivious" if system == "cagnet" else "fused" if c == 1 else "staged"
         volumes = self.volumes(graph, PARTITIONERS[system], processes, c)
-        settings = {"published": self.chosen("plan.sparse_gnn.local_work", "published") == "published", **options}
+        settings = {"published": self.choice("plan.sparse_gnn.local_work", "published") == "published", **options}
         return FullGraph(volumes, self.shape, size.features, size.classes, form or usual, **settings)
 
-    @cached_property
-    def _epochs(self) -> trace.TracedCache[tuple[Any, ...], Epoch]:
-        return trace.TracedCache()
+    @cached
+    def epoch(self, /, graph: str, system: str, processes: int, c: int = 1, **options: Any) -> Epoch:
+        return self.full_graph(graph, system, processes, c, **options).seconds(self.machine, self.efficiency())
 
-    def epoch(self, graph: str, system: str, processes: int, c: int = 1, **options: Any) -> Epoch:
-        key = graph, system, processes, c, *sorted(options.items())
+    def _changed(self, name: str, value: Scalar) -> Self:
+        """The lab with another value of a constant or a choice, of a partitioner's field or a stand-in's parameter.
 
-        def simulate() -> Epoch:
-            return self.full_graph(graph, system, processes, c, **options).seconds(self.machine, self.efficiency)
-
-        return self._epochs.get(key, simulate)
-
-    def with_efficiency(self, efficiency: Efficiency) -> GraphLab:
-        """The same stand-ins and partitions with other efficiency constants."""
-        changed = replace(self, efficiencies={**self.efficiencies, "gnn": efficiency})
-        for name in ("_matrices", "_partitions", "_counted", "_scaled"):
-            changed.__dict__[name] = getattr(self, name)
-        return changed
-
-    def varied(self, name: str, value: Scalar) -> GraphLab:
-        """The lab with another value of a constant or choice. Cached values that do not depend on it are kept.
-
-        Args:
-            name: For example efficiency.gnn.pairs, graph.protein.bridges, partitioner.gvb.effort or
-                plan.sparse_gnn.form.
-            value: The new value; for a parameter with several spreads, a factor of all.
+        A factor changes all spreads of a parameter with several.
         """
         kind, owner, key = name.split(".")
-        if kind == "efficiency":
-            constants = trace.with_constant(self.efficiencies[owner], key, value)
-            changed = replace(self, efficiencies={**self.efficiencies, owner: constants})
-        elif kind == "partitioner":
+        if kind == "partitioner":
             partitioner = replace(self.partitioners[owner], **{key: value})  # type: ignore[type-var]
-            changed = replace(self, partitioners={**self.partitioners, owner: partitioner})
-        elif kind == "graph" and key == "seed":
-            changed = replace(self, seeds={**self.seeds, owner: int(value)})
-        elif kind == "graph":
-            source: Any = self.graphs[owner]
-            current = getattr(source, key)
-            parameter = tuple(spread * float(value) for spread in current) if isinstance(current, tuple) else value
-            changed = replace(self, graphs={**self.graphs, owner: replace(source, **{key: parameter})})
-        else:
-            changed = replace(self, changes={**self.changes, name: value})
-        for cache_name in ("_matrices", "_partitions", "_counted", "_scaled", "_epochs"):
-            changed.__dict__[cache_name] = getattr(self, cache_name).without(name)
-        return changed
+            return replace(self, partitioners={**self.partitioners, owner: partitioner})
+        if kind != "graph":
+            return super()._changed(name, value)
+        if key == "seed":
+            return replace(self, seeds={**self.seeds, owner: int(value)})
+        source: Any = self.graphs[owner]
+        current = getattr(source, key)
+        parameter = tuple(spread * float(value) for spread in current) if isinstance(current, tuple) else value
+        return replace(self, graphs={**self.graphs, owner: replace(source, **{key: parameter})})

@@ -7,18 +7,15 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from suite.claims.figure_executor import figure_result, find_figure, shared_lab
-from suite.config.run import RunConfig
+from suite.claims.figure_executor import FigureExecutor, of_efficiency
 from suite.core.errors import InvalidRequest
-from suite.core.protocols import ExecutorResult, Missing
+from suite.core.protocols import Missing
 from suite.core.record import Source
 from suite.core.values import format_value
 from suite.gnn.partition import Partitioner
 from suite.papers.sparse_gnn.cluster_runs import TUNED, GraphLab, SizedSource
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.network.machine import Machine
-
-_LABS: dict[str, GraphLab] = {}
 
 
 class StandInGraph(TypedDict, total=False):
@@ -27,14 +24,14 @@ class StandInGraph(TypedDict, total=False):
     source: Any
 
 
-class GraphFigureExecutor:
+class GraphFigureExecutor(FigureExecutor):
     """The executor of one figure of the sparsity-aware GNN paper.
 
-    Attributes:
-        figure: Name of the figure.
+    Args:
         counted: Whether the figure is counted in plans, without machine and efficiency.
-        lab: Simulated runs, shared by executors with equal arguments.
     """
+
+    lab: GraphLab
 
     def __init__(
         self,
@@ -48,44 +45,23 @@ class GraphFigureExecutor:
         folder: str | None = None,
         counted: bool = False,
     ) -> None:
-        self.figure, self.counted = figure, counted
-        sources = {}
+        sources: dict[str, SizedSource] = {}
         for dataset, stand_in in stand_ins.items():
             source: Any = stand_in.get("source")
             if not is_dataclass(source):  # its fields are replaced, to change sizes and drop the features
                 raise InvalidRequest(
                     f"stand_ins.{dataset}.source={format_value(source)}", rule="a dataclass with load(seed)"
                 )
-            sized_source: SizedSource = stand_in["source"]
-            sources[dataset] = sized_source
-        cache_folder = Path(folder) if folder else None
-        self.lab = shared_lab(
-            _LABS, GraphLab, machine, efficiencies, sources, partitioners, cache_folder, exchanges or {}
-        )
+            sources[dataset] = source  # type: ignore[assignment]
+        cache = Path(folder) if folder else None
+        super().__init__(figure, GraphLab, machine, efficiencies, sources, partitioners, cache, exchanges or {})
+        self.source = Source.ANALYTIC if counted else Source.SIMULATED
 
-    def reads(self, config: RunConfig) -> Sequence[str]:
-        return ()
+    def papers(self) -> Sequence[str]:
+        return ["sparse_gnn"]
 
-    def check(self, config: RunConfig) -> None:
-        find_figure(self.figure, ["sparse_gnn"])
-
-    def run(self, config: RunConfig) -> ExecutorResult:
-        efficiency = self.lab.efficiency
-        fitted = () if self.counted else efficiency.calibrated_on
-        tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
-        return figure_result(
-            self.figure,
-            self.lab,
-            Source.ANALYTIC if self.counted else Source.SIMULATED,
-            notes=(
-                *self.notes(),
-                *(() if self.counted else (f"{name}: {reason}" for name, reason in efficiency.reasons.items())),
-            ),
-            calibrated_on=(*fitted, *tuned),
-        )
-
-    def notes(self) -> list[str]:
-        """The stand-ins, and missing requirements of partitioners."""
+    def inputs(self, paper: str) -> tuple[list[str], list[str]]:
+        """Notes on the stand-ins and on missing requirements of partitioners, and what was fitted to claims."""
         notes = []
         for graph, source in self.lab.graphs.items():
             counts = source.provenance()
@@ -93,4 +69,7 @@ class GraphFigureExecutor:
         for name, partitioner in self.lab.partitioners.items():
             if isinstance(ready := partitioner.probe(), Missing):
                 notes.append(f"{name}: {ready.reason}")
-        return notes
+        simulated = self.source is Source.SIMULATED
+        reasons, fitted = of_efficiency(self.lab.efficiencies["gnn"] if simulated else None)
+        tuned = (name for graph in self.lab.graphs for name in TUNED.get(graph, ()))
+        return [*notes, *reasons], [*fitted, *tuned]

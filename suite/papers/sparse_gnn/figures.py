@@ -1,7 +1,7 @@
 """Simulation of the paper's 1D runs on Perlmutter: Figures 3 to 6.
 
 Every run has the published vertices, entries and widths, the scaled volumes of a stand-in, and the local work of the
-published code. One efficiency constant is fitted (calibrate.py) and some are marked as chosen; all other values are
+published code. One efficiency constant is fitted (suite.claims.fit) and some are marked as chosen; all other values are
 held out. The null model of a curve is the oblivious epoch time at the fewest GPUs, scaled by the rows sent."""
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def redistribution(lab: GraphLab, graph: str, gpus: int) -> float:
     np.fill_diagonal(needed, 0)
     volumes = Volumes(needed, np.full(gpus, size.vertices / gpus), needed, Placement(gpus))
     row = VALUE * size.features + LOOSE * size.entries / size.vertices
-    return Wires(lab.machine, lab.efficiency).all_to_all(volumes, row)
+    return Wires(lab.machine, lab.efficiency()).all_to_all(volumes, row)
 
 
 def redistribution_and_training(question: Question, lab: GraphLab, *, times: float) -> tuple[Cases, str]:

@@ -138,7 +138,7 @@ def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 
 
 def broadcast_and_pairs(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    network, size, cases = Wires(lab.machine, lab.efficiency), 1e8, []
+    network, size, cases = Wires(lab.machine, lab.efficiency()), 1e8, []
     for p in (8, 32, 128):
         messages = [network.all_to_all(_from_one(count), size) for count in (p, 2 * p)]
         broadcast = [network.broadcast(size, range(count)) for count in (p, 2 * p)]

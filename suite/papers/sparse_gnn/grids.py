@@ -132,7 +132,7 @@ def planes(lab: GraphLab, graph: str, gpus: int, layers: int = 1) -> float:
     A product broadcasts blocks of A along rows and of H along columns, sums over planes, and broadcasts along rows
     once more for the product with the weights. This is our reconstruction of CAGNET's 2D and 3D (Tripathy et al. 2020).
     """
-    size, wires = Dataset.of(graph), Wires(lab.machine, lab.efficiency)
+    size, wires = Dataset.of(graph), Wires(lab.machine, lab.efficiency())
     side = math.isqrt(gpus // layers)
     along = list(range(side))
     across = list(range(0, side * side, side))

@@ -15,8 +15,10 @@ from suite.claims import load
 from suite.claims.answer import Answer, answer, answers_of_figure
 from suite.claims.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, printed_peak
 from suite.claims.figure_executor import figure_metrics, find_figure
+from suite.claims.fit import fitted
 from suite.claims.panel import figures
 from suite.claims.plans import published_plans
+from suite.cli.claims import FITTED
 from suite.config.compose import resolve
 from suite.core.errors import UnknownName
 from suite.core.grid import Grid
@@ -28,7 +30,6 @@ from suite.papers.axonn import figures as axonn
 from suite.papers.axonn import scaling as axonn_scaling
 from suite.papers.public.calibrate import constants
 from suite.papers.samo import figures as samo
-from suite.papers.samo.calibrate import anchors, fit_summit
 from suite.runner.executors.registry import without_ranks
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
@@ -40,7 +41,7 @@ from tests.support.refusals import refused
 
 @cache
 def printed() -> dict[str, float]:
-    return anchors(published())
+    return {name: claim.value for name, claim in published().items() if isinstance(claim.value, float)}
 
 
 @pytest.fixture
@@ -72,12 +73,11 @@ def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
         assert all(map(math.isfinite, ours.values)), claim
 
 
-def test_every_constant_reproduces_the_cell_it_was_fitted_to() -> None:
-    """The fitted constant of summit is the root of its equation; pipeoptim's are in test_pipeoptim.py."""
-    summit = lab().efficiencies["summit"]
-    assert summit.fitted == {"sparse": ["samo.table2.sputnik.gpus_256"]}
-    assert fit_summit(lab(), printed()).sparse == pytest.approx(summit.sparse, rel=1e-3)
-    assert samo.percent(lab(), "sputnik", 256) == pytest.approx(printed()["samo.table2.sputnik.gpus_256"], rel=1e-3)
+@pytest.mark.parametrize("name", FITTED)
+def test_fitted_constants_are_the_roots_of_their_equations(name: str) -> None:
+    stored, found = lab(FITTED[name]).efficiencies[name], fitted(lab(FITTED[name]), name)
+    for constant in stored.fitted:
+        assert getattr(found, constant) == pytest.approx(getattr(stored, constant), rel=1e-3), constant
 
 
 def test_products_are_the_median_of_public_measurements() -> None:

@@ -27,7 +27,6 @@ from suite.papers.pipeoptim.figures import (
 )
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.papers.pipeoptim.unit_time_executor import UnitTimeExecutor
-from suite.papers.samo.calibrate import anchors
 from suite.workload.split import divide
 from tests.support.configs import altered
 from tests.support.published_runs import lab as lab_of
@@ -36,15 +35,6 @@ from tests.support.refusals import refused
 
 TABLE_5 = "pipeoptim.table5"
 lab = partial(lab_of, "pipeoptim_clusters")
-
-
-def test_fitted_constants_equal_configured_constants() -> None:
-    fitted = pipeoptim.fitted(lab(), anchors(published()))
-    efficiency = lab().efficiencies["pipeoptim"]
-    assert set(efficiency.fitted) == set(pipeoptim.FITTED)
-    assert all(efficiency.fitted[name] == [cell] for name, cell in pipeoptim.FITTED.items())
-    assert (efficiency.products, efficiency.states) == pytest.approx((fitted.products, fitted.states), rel=1e-3)
-    assert efficiency.kernels["InceptionV3"] == pytest.approx(fitted.kernels["InceptionV3"], rel=1e-3)
 
 
 def test_answers_note_the_plan_that_they_read() -> None:
