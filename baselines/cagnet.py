@@ -6,8 +6,6 @@ partition changes only the load balance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 
 from suite.core.trace import EXCHANGE
@@ -29,31 +27,16 @@ class Oblivious(Exchange):
             replication=self.placement.replication,
         )
         self.stages = self.placement.stages(self.block.rank)
-        self.blocks = {q: self.matrix(self.block.full_width(q)) for q in self.stages}
-        self.recv_buffers: dict[tuple[int, int], torch.Tensor] = {}  # by rows and columns
-
-    @property
-    def matrices(self) -> Iterable[torch.Tensor | None]:
-        return self.blocks.values()
-
-    @property
-    def buffers(self) -> Iterable[torch.Tensor]:
-        return self.recv_buffers.values()
+        self.matrices = {q: self.matrix(self.block.full_width(q)) for q in self.stages}
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         z, width, members = None, x.shape[1], len(self.group.ranks)
         for q in self.stages:
-            rows = x if q == self.block.row else self._recv_buffer(q, width)
+            # parts of equal size share a buffer
+            rows = x if q == self.block.row else self.buffer("receive", int(self.block.sizes[q]), width)
             size = rows.nbytes * (members - 1) if q == self.block.row else 0
             if members > 1 and rows.numel():
                 with self.recorder.span(EXCHANGE, size):
                     self.group.broadcast(rows, self.group.ranks[q]).wait()
-            z = self.accumulate(z, self.blocks[q], rows)
+            z = self.accumulate(z, self.matrices[q], rows)
         return self.or_zeros(z, width)
-
-    def _recv_buffer(self, q: int, width: int) -> torch.Tensor:
-        """Receive buffer for the rows of part q, shared by parts of equal size."""
-        size = int(self.block.sizes[q])
-        if (size, width) not in self.recv_buffers:
-            self.recv_buffers[size, width] = self.empty_rows(size, width)
-        return self.recv_buffers[size, width]

@@ -21,7 +21,6 @@ from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik.linear import kernels_of
 from baselines.sputnik.structure import structure_of
 from suite import accelerator
-from suite.accelerator import host_time
 from suite.core.errors import RankError
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Sweep
 
@@ -168,34 +167,26 @@ class CallTimer:
 
     On a GPU, events measure the device's own time. Before each call the device overwrites a gigabyte. So the call finds
     no operand in the cache, as in training. It is queued in the meantime, so the cost of starting kernels is not
-    included. Tests replace the GPU by `event` and `flush`.
+    included. Tests replace `clock` and `flush`.
     """
 
-    def __init__(self, device: str, event: Callable[[], Any] | None = None, flush: Call | None = None) -> None:
+    def __init__(self, device: str, clock: accelerator.Clock | None = None, flush: Call | None = None) -> None:
+        self.clock = clock or accelerator.Clock(torch.device(device))
         self.on_host = accelerator.on_host(device)
-        self.event = event or partial(torch.Event, device, enable_timing=True)
         self.flush = flush or torch.empty(0 if self.on_host else FLUSHED, dtype=torch.int8, device=device).zero_
 
     def seconds(self, call: Call, times: int) -> float:
         if times > 1:  # a short product finds in a CPU's caches what it left there, a long one fills them anew
             call()
-        return self._here(call, times) if self.on_host else self._queued(call, times)
-
-    def _here(self, call: Call, times: int) -> float:
-        begin = host_time()
+        self.clock.restart()
+        marks = []
         for _ in range(times):
-            call()
-        return (host_time() - begin) / times
-
-    def _queued(self, call: Call, times: int) -> float:
-        pairs = [(self.event(), self.event()) for _ in range(times)]
-        for begin, end in pairs:
             self.flush()
-            begin.record()
+            begin = self.clock.mark()
             call()
-            end.record()
-        pairs[-1][1].synchronize()
-        return sum(begin.elapsed_time(end) for begin, end in pairs) / 1e3 / times  # of milliseconds
+            marks.append((begin, self.clock.mark()))
+        time_of = self.clock.times()
+        return sum(time_of(end) - time_of(begin) for begin, end in marks) / times
 
 
 class LayerTiming:

@@ -8,7 +8,7 @@ Process (i, j) computes Z_i = sum of A_iq X_q over the block rows q of its grid 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +97,10 @@ class Exchange:
 
     With `barrier`, ranks synchronise before every exchange, so that waiting is timed apart from sending. Further
     options go to `configure`, which a subclass defines.
+
+    Attributes:
+        matrices: Local matrices, which `configure` adds; None for one without entries.
+        buffers: Send and receive buffers, kept from product to product.
     """
 
     oblivious = False  # whether all rows of a part are sent
@@ -116,6 +120,8 @@ class Exchange:
         self.group, self.replicas = column_and_row_groups(world, self.placement)
         self.barrier = barrier
         self.world_group = world.group(range(world.size))
+        self.matrices: dict[int, torch.Tensor | None] = {}
+        self.buffers: dict[tuple[str, int, int], torch.Tensor] = {}
         self.configure(**options)
 
     def configure(self) -> None:
@@ -150,25 +156,22 @@ class Exchange:
     def matrix(self, block: csr_array) -> torch.Tensor | None:
         return to_csr_tensor(block, self.dtype, self.world.device)
 
-    @property
-    def matrices(self) -> Iterable[torch.Tensor | None]:
-        """The local matrices."""
-        raise NotImplementedError
-
-    @property
-    def buffers(self) -> Iterable[torch.Tensor]:
-        """Send and receive buffers, kept from product to product."""
-        raise NotImplementedError
+    def buffer(self, use: str, rows: int, width: int) -> torch.Tensor:
+        """The buffer (rows, width) of a use, such as "send"."""
+        key = use, rows, width
+        if key not in self.buffers:
+            self.buffers[key] = torch.empty(rows, width, dtype=self.dtype, device=self.world.device)
+        return self.buffers[key]
 
     @property
     def matrix_bytes(self) -> int:
         """Bytes of the local matrices, indices included."""
-        parts = [(m.values(), m.col_indices(), m.crow_indices()) for m in self.matrices if m is not None]
+        parts = [(m.values(), m.col_indices(), m.crow_indices()) for m in self.matrices.values() if m is not None]
         return sum(tensor.nbytes for part in parts for tensor in part)
 
     @property
     def buffer_bytes(self) -> int:
-        return sum(buffer.nbytes for buffer in self.buffers)
+        return sum(buffer.nbytes for buffer in self.buffers.values())
 
     def accumulate(self, z: torch.Tensor | None, matrix: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
         """z + matrix @ x in place; None stands for zeros."""
@@ -181,9 +184,6 @@ class Exchange:
     def or_zeros(self, z: torch.Tensor | None, width: int) -> torch.Tensor:
         """z, or zeros (n_i, width) for None."""
         return torch.zeros(self.block.rows, width, dtype=self.dtype, device=self.world.device) if z is None else z
-
-    def empty_rows(self, count: int, width: int) -> torch.Tensor:
-        return torch.empty(count, width, dtype=self.dtype, device=self.world.device)
 
 
 class Aware(Exchange):
@@ -203,29 +203,16 @@ class Aware(Exchange):
         self.send_counts = block.send_counts.tolist()
         self.recv_counts = block.recv_counts.tolist()
         # two matrices, split at the first halo column: X_i is not copied next to the received rows
-        self.local = self.matrix(csr_array(block.matrix[:, : block.rows]))
+        self.matrices[block.row] = self.matrix(csr_array(block.matrix[:, : block.rows]))
         if form == "fused":
-            self.halo_blocks = {-1: self.matrix(csr_array(block.matrix[:, block.rows :]))}
+            self.matrices[-1] = self.matrix(csr_array(block.matrix[:, block.rows :]))
         else:
-            self.halo_blocks = {q: self.matrix(block.compact(q)) for q, count in enumerate(self.recv_counts) if count}
-        self.buffers_by_width: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # send and receive buffer
-
-    @property
-    def matrices(self) -> Iterable[torch.Tensor | None]:
-        return [self.local, *self.halo_blocks.values()]
-
-    @property
-    def buffers(self) -> Iterable[torch.Tensor]:
-        return [buffer for pair in self.buffers_by_width.values() for buffer in pair]
+            self.matrices |= {q: self.matrix(block.compact(q)) for q, count in enumerate(self.recv_counts) if count}
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         width = x.shape[1]
-        if width not in self.buffers_by_width:
-            self.buffers_by_width[width] = (
-                self.empty_rows(len(self.send_rows), width),
-                self.empty_rows(self.block.halo, width),
-            )
-        outgoing, halo = self.buffers_by_width[width]
+        outgoing = self.buffer("send", len(self.send_rows), width)
+        halo = self.buffer("receive", self.block.halo, width)
         with self.recorder.span(GATHER):
             torch.index_select(x, 0, self.send_rows, out=outgoing)
         z = self._fused(x, outgoing, halo) if self.form == "fused" else self._staged(x, outgoing, halo)
@@ -237,11 +224,11 @@ class Aware(Exchange):
             handle = self.group.all_to_all(halo, outgoing, recv_counts=self.recv_counts, send_counts=self.send_counts)
             if not self.overlap:
                 handle.wait()
-        z = self.accumulate(z, self.local, x)
+        z = self.accumulate(z, self.matrices[self.block.row], x)
         if self.overlap:
             with self.recorder.span(EXCHANGE):
                 handle.wait()
-        return self.accumulate(z, self.halo_blocks[-1], halo)
+        return self.accumulate(z, self.matrices[-1], halo)
 
     def _staged(self, x: torch.Tensor, outgoing: torch.Tensor, halo: torch.Tensor) -> torch.Tensor | None:
         z, column = None, self.group.ranks
@@ -252,11 +239,11 @@ class Aware(Exchange):
                 sends = [(column[i], send_parts[i]) for i in range(self.placement.parts) if self.send_counts[i]]
                 with self.recorder.span(EXCHANGE, outgoing.nbytes):
                     pending.append(self.group.pairwise(sends, []))
-                z = self.accumulate(z, self.local, x)
+                z = self.accumulate(z, self.matrices[self.block.row], x)
             elif self.recv_counts[q]:
                 with self.recorder.span(EXCHANGE):
                     self.group.pairwise([], [(column[q], recv_parts[q])]).wait()
-                z = self.accumulate(z, self.halo_blocks[q], recv_parts[q])
+                z = self.accumulate(z, self.matrices[q], recv_parts[q])
         with self.recorder.span(EXCHANGE):
             for handle in pending:
                 handle.wait()

@@ -5,7 +5,6 @@ A graph is partitioned once (Section 6.3.1). Each rank reads its own file, so no
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
@@ -165,8 +164,8 @@ class Prepared:
             "plan_time": Metric("s", "lower", (plan_seconds,)),
         }
         self.metrics |= {
-            f"partition_{name}": Metric("percent" if "imbalance" in name else "row", "lower", (float(value),))
-            for name, value in asdict(self.partition.quality).items()
+            f"partition_{name}": Metric("percent" if "imbalance" in name else "row", "lower", (value,))
+            for name, value in self.partition.quality.items()
         }
         drawn = [f"random {' and '.join(graph.random)}: nothing can be learned from them"] if graph.random else []
         self.notes = (*drawn, *graph.notes)

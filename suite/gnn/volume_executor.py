@@ -62,8 +62,8 @@ class VolumeExecutor:
             Source.ANALYTIC,
             metrics={
                 **volume_metrics(training),
-                "nnz_imbalance": Metric("percent", "lower", (partition.quality.nnz_imbalance,), "of 1D parts"),
-                "edge_cut": Metric("edge", "lower", (float(partition.quality.edge_cut),), "entries between parts"),
+                "nnz_imbalance": Metric("percent", "lower", (partition.quality["nnz_imbalance"],), "of 1D parts"),
+                "edge_cut": Metric("edge", "lower", (partition.quality["edge_cut"],), "entries between parts"),
                 "partition_time": Metric("s", "lower", (partition.seconds,), cached),
                 **times,
             },

@@ -10,7 +10,7 @@ import pytest
 from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import RMAT, Planted
-from suite.gnn.partition import Partitioner, Quality, partition
+from suite.gnn.partition import Partitioner, partition
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from tests.support.samples import tell
@@ -35,16 +35,16 @@ def test_the_busiest_of_64_sends_less(benchmark: Any, graph: str) -> None:
     metis = [partition(Metis(), matrix, 64, seed=seed, folder=None).quality for seed in SEEDS]
     Gvb().parts(matrix[:64][:, :64], 2, 0)
     parts = benchmark.pedantic(partition, (Gvb(), matrix, 64), {"seed": 0, "folder": None}, rounds=1)
-    quality: Quality = parts.quality
+    quality: dict[str, float] = parts.quality
     ratio = {
-        key: round(float(getattr(quality, key) / np.median([getattr(one, key) for one in metis])), 3)
+        key: round(float(quality[key] / np.median([one[key] for one in metis])), 3)
         for key in ("max_send", "total", "max_receive", "max_pair")
     }
-    tell(benchmark, peer=False, timing=OWN, target=target, nnz_imbalance=round(quality.nnz_imbalance, 1), **ratio)
+    tell(benchmark, peer=False, timing=OWN, target=target, nnz_imbalance=round(quality["nnz_imbalance"], 1), **ratio)
     assert ratio["max_send"] <= target
     assert graph != "planted" or ratio["max_send"] >= 0.97
     assert ratio["total"] <= 1.002  # a start's own total may lie above the median of five others
-    assert quality.nnz_imbalance <= 10
+    assert quality["nnz_imbalance"] <= 10
 
 
 @pytest.mark.parametrize("k", [4, 16, 64, 256])

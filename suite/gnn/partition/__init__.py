@@ -12,6 +12,6 @@ The paper balances volumes with Graph-VB. `gvb` is GVB-style: it has the same tw
 `external` reads a partition that Graph-VB itself wrote.
 """
 
-from suite.gnn.partition.protocol import Partition, Partitioner, Quality, partition
+from suite.gnn.partition.protocol import Partition, Partitioner, partition
 
-__all__ = ["Partition", "Partitioner", "Quality", "partition"]
+__all__ = ["Partition", "Partitioner", "partition"]

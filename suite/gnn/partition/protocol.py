@@ -50,40 +50,23 @@ class Partitioner(PartitionMethod, Protocol):
         A + A^T. The result depends on nothing but the arguments."""
 
 
-@dataclass(frozen=True)
-class Quality:
+def quality_of(volumes: Volumes) -> dict[str, float]:
     """Costs of a partition for one product matrix @ X in 1D.
 
-    Attributes:
-        nnz_imbalance, vertex_imbalance: Percent by which the fullest part exceeds the mean, in entries and vertices.
-        edge_cut: Entries between different parts; an undirected edge counts twice.
-        total: Rows sent by all parts.
-        max_send, max_receive: Rows of the busiest sender and of the busiest receiver.
-        max_pair: Most rows from one part to one other.
-        imbalance: Percent by which the busiest sender exceeds the mean (Table 2).
+    Imbalances are percent by which the fullest part exceeds the mean: in entries, in vertices, and in sent rows (Table
+    2). An undirected edge that is cut counts twice. The other numbers are rows: sent by all parts, by the busiest
+    sender, to the busiest receiver, and from one part to one other.
     """
-
-    nnz_imbalance: float
-    vertex_imbalance: float
-    edge_cut: int
-    total: int
-    max_send: int
-    max_receive: int
-    max_pair: int
-    imbalance: float
-
-    @classmethod
-    def of(cls, volumes: Volumes) -> Quality:
-        return cls(
-            nnz_imbalance=excess(volumes.nonzeros.sum(axis=1)),
-            vertex_imbalance=excess(volumes.rows),
-            edge_cut=int(volumes.nonzeros.sum() - np.trace(volumes.nonzeros)),
-            total=volumes.total,
-            max_send=int(volumes.send.max()),
-            max_receive=int(volumes.receive.max()),
-            max_pair=volumes.max_pair,
-            imbalance=volumes.imbalance,
-        )
+    return {
+        "nnz_imbalance": excess(volumes.nonzeros.sum(axis=1)),
+        "vertex_imbalance": excess(volumes.rows),
+        "edge_cut": float(volumes.nonzeros.sum() - np.trace(volumes.nonzeros)),
+        "total": float(volumes.total),
+        "max_send": float(volumes.send.max()),
+        "max_receive": float(volumes.receive.max()),
+        "max_pair": float(volumes.max_pair),
+        "imbalance": volumes.imbalance,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +83,7 @@ class Partition:
     k: int
     seconds: float
     cached: bool
-    quality: Quality
+    quality: dict[str, float]
 
 
 def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int, folder: Path | None) -> Partition:
@@ -131,14 +114,14 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
         with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, InvalidRequest):
             with np.load(cache_file, allow_pickle=False) as archive:
                 parts, seconds = validate_parts(archive["parts"], n, k).astype(np.int32), float(archive["seconds"])
-            return Partition(parts, k, seconds, True, Quality.of(count_volumes(matrix, parts, k)))
+            return Partition(parts, k, seconds, True, quality_of(count_volumes(matrix, parts, k)))
     start = monotonic()
     parts = partitioner.parts(matrix, k, seed if partitioner.seedable else 0)
     seconds = monotonic() - start
     if cache_file is not None:
         np.savez(packed := io.BytesIO(), parts=parts, seconds=seconds)
         write_atomically(cache_file, packed.getvalue())
-    return Partition(parts, k, seconds, False, Quality.of(count_volumes(matrix, parts, k)))
+    return Partition(parts, k, seconds, False, quality_of(count_volumes(matrix, parts, k)))
 
 
 def fingerprint(partitioner: Partitioner, matrix: csr_array, k: int, seed: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from suite.claims.answer import Cases, Question
 from suite.claims.claim import Evidence
 from suite.claims.panel import Claims, Panel, figure
-from suite.gnn.partition.protocol import Quality
+from suite.gnn.partition.protocol import quality_of
 from suite.gnn.plan import Placement
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.figures import fitting_counts
@@ -126,14 +126,14 @@ def column_segments(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 def row_and_nnz_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = []
     for graph, p in graph_cases(lab):
-        quality = Quality.of(lab.counted(graph, RANDOM, p))
-        values.append([quality.vertex_imbalance, quality.nnz_imbalance])
+        quality = quality_of(lab.counted(graph, RANDOM, p))
+        values.append([quality["vertex_imbalance"], quality["nnz_imbalance"]])
     return values, f"a random order; {describe_cases(lab)}"
 
 
 def nnz_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     values = [
-        [Quality.of(lab.counted(graph, name, p)).nnz_imbalance for name in (RANDOM, "gvb")]
+        [quality_of(lab.counted(graph, name, p))["nnz_imbalance"] for name in (RANDOM, "gvb")]
         for graph, p in graph_cases(lab)
     ]
     worse = [f"{graph} on {p}" for (graph, p), (a, b) in zip(graph_cases(lab), values, strict=True) if a >= b]
@@ -166,7 +166,7 @@ def edge_cut(question: Question, lab: GraphLab, *, edges: int) -> tuple[Cases, s
     size, n = Dataset.of("protein"), lab.matrix("protein").shape[0]
 
     def share(name: str, p: int) -> float:
-        return float(lab.partition("protein", name, p).quality.edge_cut * size.vertices / n / size.entries)
+        return float(lab.partition("protein", name, p).quality["edge_cut"] * size.vertices / n / size.entries)
 
     counts = process_counts(lab, "protein")
     values = [[edges / size.entries, *(share(name, p) for name in ("gvb", "metis"))] for p in counts]

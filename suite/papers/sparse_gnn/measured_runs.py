@@ -89,7 +89,7 @@ def stored_entries(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             for layer in trainer.layers:
                 layer.register_forward_pre_hook(lambda _, inputs: words.append(inputs[0].numel()))
             trainer.epoch()
-            matrices = sum(matrix.values().numel() for matrix in trainer.forward.matrices if matrix is not None)
+            matrices = sum(m.values().numel() for m in trainer.forward.matrices.values() if m is not None)
             return int(matrices + sum(words))
 
         values.append(sum(run(3, main)))

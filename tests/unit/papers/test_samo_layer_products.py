@@ -20,6 +20,7 @@ from baselines.sputnik.layer_timing import (
     implementations_of,
     layer_of,
 )
+from suite import accelerator
 from suite.claims import load
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
@@ -109,51 +110,20 @@ def test_wrong_and_failed_products_are_no_times(monkeypatch: pytest.MonkeyPatch)
 # -- time ------------------------------------------------------------------------------------------------------------
 
 
-class Event:
-    """CUDA's, over a clock that calls move."""
+def test_each_call_is_timed_after_a_flush_of_the_cache() -> None:
+    log: list[str] = []
 
-    now = 0.0
-    log: list[str] = []  # noqa: RUF012 - emptied by the test
+    def work(name: str) -> Callable[[], torch.Tensor]:
+        return lambda: (log.append(name), torch.empty(0))[1]
 
-    def record(self) -> None:
-        self.log.append("event")
-        self.at = Event.now
-
-    def synchronize(self) -> None:
-        self.log.append("wait")
-
-    def elapsed_time(self, other: Event) -> float:
-        return other.at - self.at
-
-
-def test_each_call_on_a_gpu_is_timed_after_a_flush_of_its_cache() -> None:
-    def work(name: str, milliseconds: float) -> Callable[[], torch.Tensor]:
-        def call() -> torch.Tensor:
-            Event.log.append(name)
-            Event.now += milliseconds
-            return torch.empty(0)
-
-        return call
-
-    Event.log.clear()
-    clock = CallTimer("cuda:0", event=Event, flush=work("flush", 100.0))
-    assert clock.seconds(work("call", 4.0), 3) == pytest.approx(4e-3)
-    assert Event.log == ["call", *["flush", "event", "call", "event"] * 3, "wait"]
-
-
-def test_short_calls_are_repeated_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, calls = [0.0], [0]
-    monkeypatch.setattr(layer_timing, "host_time", lambda: now[0])
-
-    def call() -> torch.Tensor:
-        now[0] += 3.0
-        calls[0] += 1
-        return torch.empty(0)
-
-    assert CallTimer("cpu").seconds(call, 1) == 3.0
-    assert calls == [1]
-    assert CallTimer("cpu").seconds(call, 4) == 3.0
-    assert calls == [6]
+    clock = accelerator.Clock(torch.device("cpu"))
+    clock.mark = lambda: (log.append("mark"), 100.0 * log.count("flush") + 4.0 * log.count("call"))[1]
+    timer = CallTimer("cuda:0", clock, work("flush"))
+    assert timer.seconds(work("call"), 3) == pytest.approx(4.0)
+    assert log == ["call", *["flush", "mark", "call", "mark"] * 3]
+    log.clear()
+    assert timer.seconds(work("call"), 1) == 4.0
+    assert log == ["flush", "mark", "call", "mark"]
 
 
 def test_implementations_take_turns_and_are_repeated_alike() -> None:
