@@ -6,7 +6,7 @@ so that a comparison does not measure differences between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -23,7 +23,7 @@ from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.config.run import RunConfig
 from suite.core import errors
-from suite.core.errors import InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import Broken, InvalidRequest, UnknownName, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.makers import configured, loss_of
@@ -167,25 +167,23 @@ def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
     A system without `tensor: true` lacks split layers. Every compared system lacks optimizers that torch lacks, model
     types outside `dtypes`, and mixed precision of a model that is not float32.
     """
-    name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
-    half, known = config.precision.half, f"one of {', '.join(dtypes)}"
-    mixed = f"{name} with precision.half={half} and model.dtype={dtype}"
-    split, fused = tensor != 1 and not config.system.tensor, config.kernels.fused
-    errors.refuse(
-        [
-            (split, f"{name} with grid.tensor={tensor}", "it splits no layer over ranks", "grid.tensor=1"),
-            (dtype not in dtypes, f"{name} with model.dtype={dtype}", known, f"model.dtype={dtypes[0]}"),
-            (
-                *(train_options(config).half and dtype != "float32", mixed),
-                *("mixed precision has float32 master weights", "model.dtype=float32"),
-            ),
-            (fused, f"{name} with kernels.fused=true", "it makes its optimizer steps itself", "kernels.fused=false"),
-        ],
-        Unsupported,
-    )
+    errors.refuse(_rules(config, dtypes), Unsupported)
     suite_rule(config)
     microbatches(config)
     refuse_pairs(config)
+
+
+def _rules(config: RunConfig, dtypes: Sequence[str]) -> Iterator[Broken]:
+    name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
+    split = tensor != 1 and not config.system.tensor
+    yield split, f"{name} with grid.tensor={tensor}", "it splits no layer over ranks", "grid.tensor=1"
+    known = f"one of {', '.join(dtypes)}"
+    yield dtype not in dtypes, f"{name} with model.dtype={dtype}", known, f"model.dtype={dtypes[0]}"
+    mixed = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"
+    half = train_options(config).half and dtype != "float32"
+    yield half, mixed, "mixed precision has float32 master weights", "model.dtype=float32"
+    fused, rule = config.kernels.fused, "it makes its optimizer steps itself"
+    yield fused, f"{name} with kernels.fused=true", rule, "kernels.fused=false"
 
 
 def refuse_pairs(config: RunConfig) -> None:

@@ -24,7 +24,7 @@ A group of blocks that is recomputed is one layer for DeepSpeed, which checkpoin
 On a CPU, DeepSpeed compiles a shared-memory all-reduce at its first initialization. This takes time and a compiler, and
 a killed build leaves a lock for which later builds wait forever. Only `deepspeed.comm.inference_all_reduce` calls it,
 for tensor parallelism in inference, and no pipeline does. It is therefore left out, through the accelerator that
-DeepSpeed receives; system.shm_comm=true includes it. No other kernel is compiled, because the optimizer is torch's.
+DeepSpeed receives. No other kernel is compiled, because the optimizer is torch's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ import io
 import logging
 import math
 import os
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -61,13 +60,12 @@ from suite.config import protocols
 from suite.config.plugins import own_settings
 from suite.config.run import RunConfig
 from suite.core import errors
-from suite.core.errors import Unsupported
+from suite.core.errors import Broken, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.memory_tracker import MemoryTracker
 
 _NEVER = 1 << 62  # batches between two printed lines
-_SHARED_MEMORY = "deepspeed_shm_comm"  # how DeepSpeed names what it builds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,6 @@ class DeepSpeedSettings:
     accumulate: Literal["half", "float32"]
     reduce: Literal["half", "float32"]
     disable_python_gc: bool
-    shm_comm: bool
 
 
 class DeepSpeed3D(protocols.System):
@@ -94,12 +91,9 @@ class DeepSpeed3D(protocols.System):
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         refuse(config, dtypes=("float32",))
-        settings = own_settings(DeepSpeedSettings, config)
-        _check(config, settings)
+        errors.refuse(_rules(config, own_settings(DeepSpeedSettings, config)), Unsupported)
         if find_spec("deepspeed") is None:
             return Missing("deepspeed is not installed: pip install deepspeed")
-        if settings.shm_comm and config.launch.device == "cpu":
-            return _can_build()
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
@@ -158,8 +152,7 @@ def _engine(plan: PeerPlan, config: RunConfig) -> tuple[Any, Any]:
     import deepspeed
 
     settings = own_settings(DeepSpeedSettings, config)
-    if not settings.shm_comm:
-        _leave_out_shared_memory()
+    _leave_out_shared_memory()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     with torch.no_grad():  # it broadcasts weights, and autograd would watch
         layers = module(plan)
@@ -250,49 +243,23 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _check(config: RunConfig, settings: DeepSpeedSettings) -> None:
-    """Raise Unsupported for a combination that DeepSpeed does not have."""
+def _rules(config: RunConfig, settings: DeepSpeedSettings) -> Iterator[Broken]:
+    """Combinations that DeepSpeed does not have."""
     half, stage, tensor = train_options(config).half, settings.zero_stage, config.grid.tensor
+    name, zero_1 = "deepspeed_3d with", "system.zero_stage=1"
+    rule = "DeepSpeed's pipeline supports ZeRO stages 0 and 1; stages 2 and 3 shard unfinished gradients"
+    yield stage not in (0, 1), f"{name} system.zero_stage={stage}", rule, zero_1
+    if half is torch.float16:
+        emulated = config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
+        rule = "DeepSpeed has float16 on CUDA, and on a CPU with float16 instructions"
+        yield emulated, f"{name} precision.half=float16", rule, "precision=bf16"
+        rule = "DeepSpeed's ZeRO stage 0 follows another rule for the loss scale"
+        yield stage == 0, f"{name} precision.half=float16 and system.zero_stage=0", rule, zero_1
+    widened = half and settings.accumulate == "float32" and stage == 0
+    rule = "DeepSpeed accumulates halves in float32 only in ZeRO stage 1"
+    yield widened, f"{name} system.accumulate=float32", rule, zero_1
     if tensor > 1:
         check_heads(gpt(config).heads, tensor)
-    fp16 = half is torch.float16
-    emulated = fp16 and config.launch.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
-    name, dropout = "deepspeed_3d with", config.model.dropout
-    errors.refuse(
-        [
-            (
-                *(stage not in (0, 1), f"{name} system.zero_stage={stage}"),
-                "DeepSpeed's pipeline supports ZeRO stages 0 and 1; stages 2 and 3 shard unfinished gradients",
-                "system.zero_stage=1",
-            ),
-            (
-                *(emulated, f"{name} precision.half=float16"),
-                *("DeepSpeed has float16 on CUDA, and on a CPU with float16 instructions", "precision=bf16"),
-            ),
-            (
-                *(fp16 and stage == 0, f"{name} precision.half=float16 and system.zero_stage=0"),
-                *("DeepSpeed's ZeRO stage 0 follows another rule for the loss scale", "system.zero_stage=1"),
-            ),
-            (
-                *(half and settings.accumulate == "float32" and stage == 0, f"{name} system.accumulate=float32"),
-                *(
-                    "DeepSpeed accumulates halves in float32 only in ZeRO stage 1",
-                    "system.zero_stage=1",
-                ),
-            ),
-            (
-                *(tensor > 1 and dropout, f"{name} grid.tensor={tensor} and model.dropout={dropout}"),
-                *("ranks that split a layer would have to draw the same masks", "model.dropout=0.0"),
-            ),
-        ],
-        Unsupported,
-    )
-
-
-def _can_build() -> Ready | Missing:
-    """Whether DeepSpeed could compile an operator here."""
-    compiler = os.environ.get("CXX", "c++")
-    lacking = [f"no {tool}" for tool in ("ninja", compiler) if shutil.which(tool) is None]
-    if lacking:
-        return Missing(f"{', '.join(lacking)} to compile {_SHARED_MEMORY} with: install it, or system.shm_comm=false")
-    return Ready()
+        dropout = config.model.dropout
+        rule = "ranks that split a layer would have to draw the same masks"
+        yield dropout, f"{name} grid.tensor={tensor} and model.dropout={dropout}", rule, "model.dropout=0.0"

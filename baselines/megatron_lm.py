@@ -39,7 +39,7 @@ from suite.config.plugins import own_settings
 from suite.config.protocols import System
 from suite.config.run import RunConfig
 from suite.core import errors
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import Broken, InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready, Value, World
 from suite.core.trace import Trace
 from suite.engine.optim.lr_schedule import as_rate
@@ -110,37 +110,24 @@ def arguments(config: RunConfig) -> dict[str, dict[str, Option]]:
 def check(config: RunConfig) -> None:
     """Raise InvalidRequest, or a subclass, for a combination that Megatron does not have."""
     refuse(config, dtypes=("float32",))
-    grid, shape, interval = config.grid, gpt(config), train_options(config).checkpoints or 1
     own_settings(MegatronSettings, config)
-    check_heads(shape.heads, grid.tensor)
-    blocks, rest = divmod(shape.layers, grid.inter)
-    stages = max(n for n in range(1, grid.inter + 1) if shape.layers % n == 0)
-    split = f"split={config.split}"
+    check_heads(gpt(config).heads, config.grid.tensor)
+    errors.refuse(_rules(config), Unsupported)
+
+
+def _rules(config: RunConfig) -> Iterator[Broken]:
+    layers, inter, interval = gpt(config).layers, config.grid.inter, train_options(config).checkpoints or 1
+    blocks, rest = divmod(layers, inter)
+    stages = max(n for n in range(1, inter + 1) if layers % n == 0)
+    what, rule = f"{layers} blocks on {inter} stages, split={config.split}", "the same number of blocks on every stage"
+    yield rest or config.split != "even", what, f"Megatron-LM has {rule}", f"grid.inter={stages} split=even"
     pieces = max((n for n in range(1, interval) if blocks % n == 0), default=1)
-    errors.refuse(
-        [
-            (
-                *(
-                    rest or config.split != "even",
-                    f"{shape.layers} blocks on {grid.inter} stages, {split}",
-                ),
-                *("Megatron-LM has the same number of blocks on every stage", f"grid.inter={stages} split=even"),
-            ),
-            (
-                *(blocks % interval, f"activation_checkpointing={interval} with {blocks} blocks per stage"),
-                *("Megatron-LM recomputes pieces of equal size", f"activation_checkpointing={pieces}"),
-            ),
-            (
-                *(config.kernels != KernelForms(), "megatron_lm with other kernels than its own"),
-                *("Megatron-LM reads no key of the group kernels", "system=axonn"),
-            ),
-            (
-                *(config.model.dropout, f"megatron_lm with model.dropout={config.model.dropout}"),
-                *("Megatron-LM also drops out embeddings, and the suite's GPT does not", "model.dropout=0.0"),
-            ),
-        ],
-        Unsupported,
-    )
+    what, rule = f"activation_checkpointing={interval} with {blocks} blocks per stage", "pieces of equal size"
+    yield blocks % interval, what, f"Megatron-LM recomputes {rule}", f"activation_checkpointing={pieces}"
+    kernels, rule = config.kernels != KernelForms(), "Megatron-LM reads no key of the group kernels"
+    yield kernels, "megatron_lm with other kernels than its own", rule, "system=axonn"
+    dropout, rule = config.model.dropout, "Megatron-LM also drops out embeddings, and the suite's GPT does not"
+    yield dropout, f"megatron_lm with model.dropout={dropout}", rule, "model.dropout=0.0"
 
 
 def _rule(config: RunConfig) -> dict[str, Option]:

@@ -259,13 +259,3 @@ def test_deepspeed_that_is_not_here_is_missing(monkeypatch: pytest.MonkeyPatch) 
     probed = DeepSpeed3D.probe(config_of(["system=deepspeed_3d"]))
     assert isinstance(probed, Missing)
     assert "pip install deepspeed" in probed.reason
-
-
-def test_shared_memory_wants_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    needs("deepspeed")
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr("shutil.which", lambda tool: None)
-    probed = DeepSpeed3D.probe(config_of(["system=deepspeed_3d", "system.shm_comm=true"]))
-    assert isinstance(probed, Missing)
-    assert "ninja" in probed.reason
-    assert DeepSpeed3D.probe(config_of(["system=deepspeed_3d"])) == Ready()
