@@ -15,7 +15,7 @@ formulas.py        answers from formulas, layouts and shapes
 counts.py          answers counted on schedules, version tables and partitions
 measured*.py       answers from small runs of the engine
 figures.py         answers and panels from simulated cluster runs; a panel names the claims that print its points
-orders.py, bubbles.py, activations.py, overlap.py     checked runs of schedules, and answers read from them
+orders.py, quantities.py, flushes.py, overlap.py       checked runs of schedules, their quantities, and answers
 *_executor.py      executor for a single figure
 
 The other modules of a paper split one of these files (scaling.py, grids.py, convnets.py) or are shared by several

@@ -35,7 +35,6 @@ SCHEDULES: Mapping[str, Variant] = {
     "dualpipe_v": lambda _: DualPipeV(),
     "message_driven_split": lambda cap: MessageDrivenSplit(cap=cap),
 }
-MEASURES = ("makespan", "stage time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,9 @@ class PassTimes:
         }.get(op.kind, 0.0)
 
 
+EQUAL = PassTimes()
+
+
 def schedule_of(name: str, variant: int = 0) -> Schedule:
     """The schedule of this name, with `variant` chunks or activations. Raises UnknownName for another name."""
     if name not in SCHEDULES:
@@ -80,28 +82,7 @@ def schedule_of(name: str, variant: int = 0) -> Schedule:
 
 
 @lru_cache(maxsize=256)
-def timeline(name: str, ranks: int, microbatches: int, times: PassTimes = PassTimes(), variant: int = 0) -> Timeline:
+def timeline(name: str, ranks: int, microbatches: int, times: PassTimes = EQUAL, variant: int = 0) -> Timeline:
     """Timeline of one flush, as checked by suite.schedule.check."""
     interval = FlushInterval(0, microbatches, None, 0)
     return check(schedule_of(name, variant), ranks, interval, cost=times.of_op)
-
-
-def chunks_of(run: Timeline) -> int:
-    """Stages per rank of a timeline."""
-    return run.stages // len(run.places)
-
-
-def duration(run: Timeline, measure: str) -> float:
-    """Duration of a timeline.
-
-    Args:
-        run: The timeline.
-        measure: "makespan", from the first start to the last end; or "stage time", the longest on one rank from its own
-            first start to its own last end.
-
-    Raises:
-        UnknownName: There is no such measure.
-    """
-    if measure not in MEASURES:
-        raise UnknownName("measure of a claim", measure, dict.fromkeys(MEASURES))
-    return run.makespan if measure == "makespan" else run.stage_time()

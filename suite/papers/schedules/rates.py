@@ -83,21 +83,15 @@ def settings() -> Sequence[Mapping[str, Number]]:
     return rows
 
 
-def gains(question: Question, lab: Any, *, schedule: str) -> WithNull:
-    """Percent of throughput over 1F1B, one case per printed setting. The null model is no gain."""
-    cases = [[100 * (time_of(row, "one_f_one_b") / time_of(row, schedule) - 1)] for row in settings()]
-    return (
-        cases,
-        f"stage time of 1F1B over that of {schedule}, simulated at {len(cases)} printed settings",
-        [[0.0]] * len(cases),
-    )
+def gains(question: Question, lab: Any, *, schedule: str, few: bool = False) -> WithNull:
+    """Percent of throughput over 1F1B, one case per printed setting. The null model is no gain.
 
-
-def gains_of_few_microbatches(question: Question, lab: Any, *, schedule: str) -> WithNull:
-    """Percent of throughput over 1F1B with as many microbatches as stages. The null model is no gain."""
-    few = [{**row, "microbatches": row["stages"]} for row in settings()]
-    cases = [[100 * (time_of(row, "one_f_one_b") / time_of(row, schedule) - 1)] for row in few]
-    note = f"stage time of 1F1B over that of {schedule}, simulated with as many microbatches as stages"
+    With `few`, a flush has as many microbatches as stages.
+    """
+    rows = [{**row, "microbatches": row["stages"]} if few else row for row in settings()]
+    cases = [[100 * (time_of(row, "one_f_one_b") / time_of(row, schedule) - 1)] for row in rows]
+    microbatches = ", with as many microbatches as stages" if few else ""
+    note = f"stage time of 1F1B over that of {schedule}, simulated at {len(cases)} printed settings{microbatches}"
     return cases, note, [[0.0]] * len(cases)
 
 

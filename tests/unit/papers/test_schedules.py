@@ -9,8 +9,8 @@ import pytest
 from suite.claims import load
 from suite.claims.answer import Papers, Question
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.schedules import activations, bubbles, orders, overlap, rates
-from suite.papers.schedules.orders import PassTimes, timeline
+from suite.papers.schedules import flushes, orders, overlap, quantities, rates
+from suite.papers.schedules.orders import PassTimes
 from tests.support.refusals import refused
 
 NONE = Papers({}, {}, {})
@@ -32,42 +32,40 @@ def test_whole_backward_pass_contains_its_weight_gradient() -> None:
     assert PassTimes.of({"p": 4}) == PassTimes(1, 1, 1)
 
 
-def test_unknown_names_measures_and_unequal_ranks_are_refused() -> None:
+def value(quantity: str, schedule: str, **point: float) -> float:
+    ((found,),) = flushes.at_points(at(**point), NONE, quantity=quantity, schedule=schedule)[0]
+    return found
+
+
+def test_unknown_names_and_unequal_ranks_are_refused() -> None:
     with refused(UnknownName, "schedule of a claim", "zb_h"):
         orders.schedule_of("zb_h")
-    with refused(UnknownName, "measure of a claim", "stage_time"):
-        orders.duration(timeline("zb_h1", 2, 2), "stage_time")
+    with refused(UnknownName, "quantity of a schedule", "stage_time"):
+        quantities.quantity_of("stage_time")
     with pytest.raises(InvalidRequest) as refusal:
-        activations.held_everywhere(at(p=3, m=6), NONE, schedule="one_f_one_b")
+        value("activations held on every rank", "one_f_one_b", p=3, m=6)
     assert refusal.value.rule == "equally many activations on every rank"
 
 
 def test_bubbles_of_two_ranks_by_hand() -> None:
     """ZB-H1 on two ranks idles one tick; ZB-H2 idles none in its stage time, and one in its makespan."""
-    point: Any = {"p": 2, "m": 4, "tf": 1.0, "tb": 1.0, "tw": 1.0}
-    found = {
-        (name, measure): bubbles.bubble(at(**point), NONE, schedule=name, measure=measure)[0]
-        for name in ("one_f_one_b", "zb_h1", "zb_h2")
-        for measure in orders.MEASURES
-    }
-    assert found["one_f_one_b", "makespan"] == [[3.0]]
-    assert found["zb_h1", "makespan"] == [[1.0]]
-    assert found["zb_h2", "stage time"] == [[0.0]]
-    assert found["zb_h2", "makespan"] == [[1.0]]
+    point = {"p": 2, "m": 4, "tf": 1.0, "tb": 1.0, "tw": 1.0}
+    assert value("bubble of the makespan", "one_f_one_b", **point) == 3.0
+    assert value("bubble of the makespan", "zb_h1", **point) == 1.0
+    assert value("bubble of the stage time", "zb_h2", **point) == 0.0
+    assert value("bubble of the makespan", "zb_h2", **point) == 1.0
 
 
 def test_bytes_count_passes_in_flight_and_gradients_owed() -> None:
     """ZB-H1 on two ranks: two in flight on rank 0; one in flight and one owed on rank 1, later none and two."""
-    point: Any = {"p": 2, "m": 4}
     for held, owed, expected in ((3, 1, 6), (3, 2, 6), (3, 3, 6), (1, 5, 10)):
-        found, _ = activations.held_bytes(at(**point, MB=held, MW=owed), NONE, schedule="zb_h1")
-        assert found == [[expected]], (held, owed)
+        assert value("bytes of activations", "zb_h1", p=2, m=4, MB=held, MW=owed) == expected, (held, owed)
 
 
 def test_messages_of_a_fold_leave_out_the_turn() -> None:
     """Three ranks: 2 * 2 messages per microbatch in 1F1B, and 2 * 4 of 2 * 5 hops in a V."""
-    found, _ = activations.messages(Question({}), NONE, schedule="zb_v", over="one_f_one_b", ranks=[3], rounds=2)
-    assert found == [[2.0]]
+    shape: Any = {"schedule": "zb_v", "over": "one_f_one_b", "ranks": [3], "rounds": 2}
+    assert flushes.on_ranks(Question({}), NONE, quantity="messages between ranks", **shape)[0] == [[2.0]]
 
 
 def test_pair_as_one_op_idles_as_deepseek_prints() -> None:
@@ -82,7 +80,7 @@ def test_rate_with_message_times_by_hand() -> None:
     assert rates.rate_of(setting, "one_f_one_b") == pytest.approx(0.4)
     assert rates.rate_of({**setting, "tcomm": 0.0}, "one_f_one_b") == pytest.approx(1 / 3)
     # as many microbatches as stages, p: at equal times 1F1B takes 6 p - 3 passes and ZB-H1 4 p - 1, half less
-    gained = [gain for (gain,) in rates.gains_of_few_microbatches(Question({}), None, schedule="zb_h1")[0]]
+    gained = [gain for (gain,) in rates.gains(Question({}), None, schedule="zb_h1", few=True)[0]]
     assert len(gained) == 12
     assert all(20 < gain < 50 for gain in gained)
 
