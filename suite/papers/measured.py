@@ -1,9 +1,10 @@
-"""Counters for small runs of the engine: flops of a batch, reduced bytes, reachable tensors."""
+"""Observers of small runs of the engine: messages and reductions of a rank, flops of a batch, reachable tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from suite.core.members import attributes
-from suite.core.protocols import Group, Handle
+from suite.core.op import Kind, Op, feeds
+from suite.core.protocols import Value
+from suite.engine.engine import Engine
+
+PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
 class Flops(TorchDispatchMode):
@@ -33,19 +38,67 @@ class Flops(TorchDispatchMode):
         return output
 
 
-class ReducedBytes:
-    """Group that counts the bytes passed to its all-reduces."""
+def before(owner: Any, method: str, act: Callable[..., object]) -> None:
+    """Observe a part of an engine: from now on, each call of its method calls `act` with the same arguments first."""
+    call = getattr(owner, method)
 
-    def __init__(self, group: Group) -> None:
-        self.group, self.ranks, self.bytes = group, group.ranks, 0
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        act(*args, **kwargs)
+        return call(*args, **kwargs)
 
-    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        if op == "sum":  # the flags of weights without a gradient are a maximum
-            self.bytes += tensor.numel() * tensor.element_size()
-        return self.group.all_reduce(tensor, op)
+    object.__setattr__(owner, method, observed)  # update rules are frozen
 
-    def broadcast(self, tensor: torch.Tensor, root: int) -> Handle:
-        return self.group.broadcast(tensor, root)
+
+def after(owner: Any, method: str, act: Callable[..., object]) -> None:
+    """Observe a part of an engine: each call of its method calls `act` with the result and the arguments at its end."""
+    call = getattr(owner, method)
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        act(result, *args, **kwargs)
+        return result
+
+    object.__setattr__(owner, method, observed)
+
+
+def reductions(engine: Engine) -> list[int]:
+    """Bytes of each sum over the replicas that this rank begins from now on."""
+    sizes: list[int] = []
+
+    def reduce(tensor: torch.Tensor, op: str = "sum") -> None:
+        sizes.extend([tensor.nbytes] if op == "sum" else [])  # the flags of weights without a gradient are a maximum
+
+    before(engine.state.update.data_parallel_group, "all_reduce", reduce)
+    return sizes
+
+
+@dataclass
+class PassMessages:
+    """Bytes of the messages of passes that a rank sends and receives."""
+
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, engine: Engine) -> PassMessages:
+        """Messages of a rank from now on."""
+        messages, transport = cls(), engine.state.comm.transport
+
+        def send(op: Op, value: Value) -> None:
+            if op.kind in PASSES and feeds(op, engine.place.stages) is not None:
+                messages.sent.append(sum(tensor.nbytes for tensor in value))
+
+        def arrive(arrival: tuple[Op, Value] | None, *_: Any) -> None:
+            if arrival is not None and arrival[0].kind in PASSES:
+                messages.received.append(sum(tensor.nbytes for tensor in arrival[1]))
+
+        before(transport, "send", send)
+        after(transport, "recv_any", arrive)
+        return messages
+
+    @property
+    def all(self) -> list[int]:
+        return [*self.sent, *self.received]
 
 
 def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = None) -> Iterator[torch.Tensor]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,15 +21,14 @@ from suite.comm.p2p import threads
 from suite.config.compose import resolve as composed
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.op import Kind, Op, feeds
-from suite.core.protocols import Group, Handle, Transport, Value
+from suite.core.op import Kind, Op
 from suite.engine.engine import Engine
 from suite.engine.random_state import drawing, initial
 from suite.engine.system import EngineSystem
 from suite.memory.layout import resident
 from suite.papers.axonn.counts import answered
 from suite.papers.equations import INSIDE
-from suite.papers.measured import Flops, ReducedBytes
+from suite.papers.measured import Flops, PassMessages, after, before, reductions
 
 BEFORE, AFTER = "axonn_no_memopt", "axonn"
 HALF = "precision=bf16"  # CPUs multiply bfloat16; it is as wide as the paper's float16
@@ -91,36 +90,12 @@ def reduced_bytes(question: Question, source: Any, *, entries: int) -> tuple[Cas
 
         def rank(world: Any) -> int:
             engine = build_engine(config, [Scaled(entries)], world)  # noqa: B023 - called within this iteration
-            counted = ReducedBytes(engine.state.update.data_parallel_group)
-            engine.state.update.data_parallel_group = cast("Group", counted)
+            sizes = reductions(engine)
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
-            return counted.bytes
+            return sum(sizes)
 
         cases += [[sent_bytes / entries] for sent_bytes in threads.run(2, rank)]
     return cases, f"bytes that each of two replicas reduces over {entries} parameters, at once and in chunks"
-
-
-class CountingTransport(Transport):
-    """Transport that counts the bytes of messages that its rank sends and receives."""
-
-    def __init__(self, transport: Transport, stages: int) -> None:
-        self.transport, self.stages, self.any_order = transport, stages, transport.any_order
-        self.bytes = 0
-
-    def send(self, op: Op, value: Value) -> None:
-        self.bytes += sum(tensor.nbytes for tensor in value) if feeds(op, self.stages) else 0
-        self.transport.send(op, value)
-
-    def recv_any(self, ops: Sequence[Op], timeout: float | None) -> tuple[Op, Value] | None:
-        arrival = self.transport.recv_any(ops, timeout)
-        self.bytes += sum(tensor.nbytes for tensor in arrival[1]) if arrival else 0
-        return arrival
-
-    def progress(self) -> None:
-        self.transport.progress()
-
-    def close(self) -> None:
-        self.transport.close()
 
 
 @cache
@@ -142,11 +117,10 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
 
     def rank(world: Any) -> tuple[int, int] | None:
         engine = build_engine(config, [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)], world)
-        counted = CountingTransport(engine.state.comm.transport, inter)
-        engine.state.comm.transport = counted
+        messages = PassMessages.of(engine)
         with Flops() as flops:
             engine.train_batch((torch.ones(samples, WIDTH), torch.zeros(samples, WIDTH)))
-        return (flops.total, counted.bytes) if engine.place.stage == INSIDE else None
+        return (flops.total, sum(messages.all)) if engine.place.stage == INSIDE else None
 
     pairs: set[tuple[int, int]] = {pair for pair in threads.run(gpus, rank) if pair is not None}
     if len(pairs) != 1:
@@ -242,48 +216,6 @@ def constant_in_flight(
     return cases, "on the first rank after each answered backward pass, from its passes; all other ranks are slower"
 
 
-class PendingReductions:
-    """Group that counts reductions from their start until their end is observed."""
-
-    def __init__(self, group: Group) -> None:
-        self.group, self.ranks, self.open = group, group.ranks, 0
-
-    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Handle:
-        self.open += 1
-        return cast("Handle", _CountedReduction(self, self.group.all_reduce(tensor, op)))
-
-
-class _CountedReduction:
-    """Handle of a pending reduction."""
-
-    def __init__(self, group: PendingReductions, handle: Handle) -> None:
-        self.group, self.handle, self.closed = group, handle, False
-
-    def _close(self) -> None:
-        self.group.open -= not self.closed
-        self.closed = True
-
-    def done(self) -> bool:
-        if done := self.handle.done():
-            self._close()
-        return done
-
-    def wait(self) -> None:
-        self.handle.wait()
-        self._close()
-
-
-class OverlapCounter:
-    """Update rule that counts its steps during pending reductions."""
-
-    def __init__(self, rule: Any, group: PendingReductions) -> None:
-        self.rule, self.group, self.overlapped = rule, group, 0
-
-    def step(self, state: Any, gradient: torch.Tensor) -> None:
-        self.overlapped += self.group.open > 0
-        self.rule.step(state, gradient)
-
-
 def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunks: Sequence[int]) -> tuple[Cases, str]:
     """Optimizer steps during reductions: first with one reduction before the step, then with chunks of buckets."""
 
@@ -293,14 +225,18 @@ def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunk
 
         def rank(world: Any) -> int:
             engine = build_engine(config, [Scaled(entries)], world)
-            group = PendingReductions(engine.state.update.data_parallel_group)
-            counter = OverlapCounter(engine.state.update.rule, group)
-            engine.state.update.data_parallel_group, engine.state.update.rule = (
-                cast("Group", group),
-                cast("Any", counter),
-            )
+            pending: set[int] = set()
+            steps: list[bool] = []
+
+            def begin(handle: Any, *_: Any) -> None:
+                pending.add(id(handle))
+                after(handle, "wait", lambda _: pending.discard(id(handle)))
+                after(handle, "done", lambda done: pending.discard(id(handle)) if done else None)
+
+            after(engine.state.update.data_parallel_group, "all_reduce", begin)
+            before(engine.state.update.rule, "step", lambda *_: steps.append(bool(pending)))
             engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
-            return counter.overlapped
+            return sum(steps)
 
         return int(min(threads.run(2, rank)))
 

@@ -20,15 +20,16 @@ from suite.claims.answer import Cases, Question
 from suite.claims.cluster_runs import Lab
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.core.protocols import Read, StageVersions, Value, WeightPolicy
+from suite.core.protocols import Read, StageVersions, WeightPolicy
 from suite.data import images
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState
 from suite.engine.random_state import drawing, initial
 from suite.engine.replay.replay import Replay
-from suite.papers.measured import one_thread
+from suite.papers.measured import PASSES, one_thread
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import DEPTH
 from suite.papers.pipeoptim.measured_drift import SMOOTHING
+from suite.papers.pipeoptim.measured_ranks import TensorWatch
 
 SMOOTHED = "smoothed"
 MINI_BATCHES, SAMPLES = 48, 56  # Section V-B trains with 56, 128 and 256 samples
@@ -122,36 +123,6 @@ class UncheckedPolicy(WeightPolicy):
         return self.policy.needed(versions)
 
 
-class _StageWatch:
-    """Flat weights of one stage: every version, and the weights that both passes of each microbatch read."""
-
-    def __init__(self, engine: Any) -> None:
-        self.engine, self.stage = engine, engine.state.stage
-        self.versions: dict[int, torch.Tensor] = {}
-        self.forward: dict[int, tuple[int, torch.Tensor]] = {}  # by microbatch: updates applied, weights read
-        self.backward: dict[int, tuple[int, torch.Tensor]] = {}
-        for name in ("forward", "backward"):
-            setattr(engine.state.stage, name, self._watch(getattr(engine.state.stage, name), getattr(self, name)))
-
-    def _watch(self, compute: Callable[..., Value], into: dict[int, tuple[int, torch.Tensor]]) -> Callable[..., Value]:
-        def watched(index: int, *args: Any, **kwargs: Any) -> Value:
-            into[index] = self.newest(), _flat(p.data for p in self.engine.state.model_states.parameters)
-            return compute(index, *args, **kwargs)
-
-        return watched
-
-    def newest(self) -> int:
-        """Store the newest version and return its number."""
-        rule = self.engine.state.model_states.rule
-        if rule.updates not in self.versions:
-            self.versions[rule.updates] = _flat(rule.weights)
-        return int(rule.updates)
-
-
-def _flat(tensors: Any) -> torch.Tensor:
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
 @dataclass(frozen=True)
 class WatchedTraining:
     """A watched training; measures are over mini-batches that enter a full pipeline.
@@ -162,7 +133,7 @@ class WatchedTraining:
         mini_batches: Number of mini-batches.
     """
 
-    stages: Sequence[_StageWatch]
+    stages: Sequence[TensorWatch]
     every: int
     mini_batches: int
 
@@ -200,33 +171,32 @@ class WatchedTraining:
 
     def late(self, stage: int, index: int) -> torch.Tensor:
         """Newest weights at the forward pass minus the weights of serial training."""
-        watch = self.stages[stage]
-        return watch.versions[watch.forward[index][0]] - watch.versions[self.due(index)]
+        rank = self.stages[stage].rank
+        return rank.versions[rank.read[Kind.FORWARD, index][0]] - rank.versions[self.due(index)]
 
     def forward(self, stage: int, index: int) -> torch.Tensor:
         """Weights that the forward pass read minus the weights of serial training."""
-        watch = self.stages[stage]
-        return watch.forward[index][1] - watch.versions[self.due(index)]
+        rank = self.stages[stage].rank
+        return rank.read[Kind.FORWARD, index][1] - rank.versions[self.due(index)]
 
     def between(self, stage: int, index: int) -> torch.Tensor:
         """Weights that the forward pass read minus those that the backward pass read."""
-        watch = self.stages[stage]
-        return watch.forward[index][1] - watch.backward[index][1]
+        forward, backward = (self.stages[stage].rank.read[kind, index][1] for kind in PASSES)
+        return forward - backward
 
     def missed(self, stage: int, index: int) -> torch.Tensor:
         """Predicted weights minus the true version that they predict."""
-        watch = self.stages[stage]
-        return watch.forward[index][1] - self._aim(stage, index)
+        return self.stages[stage].rank.read[Kind.FORWARD, index][1] - self._aim(stage, index)
 
     def moved(self, stage: int, index: int) -> torch.Tensor:
         """Newest weights at the forward pass minus the true version that is predicted."""
-        watch = self.stages[stage]
-        return watch.versions[watch.forward[index][0]] - self._aim(stage, index)
+        rank = self.stages[stage].rank
+        return rank.versions[rank.read[Kind.FORWARD, index][0]] - self._aim(stage, index)
 
     def _aim(self, stage: int, index: int) -> torch.Tensor:
-        watch = self.stages[stage]
-        newest = max(watch.versions)
-        return watch.versions[min(newest, watch.forward[index][0] + self.ahead[stage][index])]
+        rank = self.stages[stage].rank
+        updates, _ = rank.read[Kind.FORWARD, index]
+        return rank.versions[min(max(rank.versions), updates + self.ahead[stage][index])]
 
     @property
     def removed_by_direction(self) -> float:
@@ -255,12 +225,12 @@ def train_watched(
     """Train a small network under a policy; each batch is one mini-batch of one microbatch."""
     data = prepared(batches)
     replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_interval=every)
-    stages = [_StageWatch(engine) for engine in replayed.pipeline]
+    stages = [TensorWatch(engine) for engine in replayed.pipeline]
     with one_thread():
         for _ in replayed.train(data):
             pass
     for watch in stages:
-        watch.newest()
+        watch.record_versions()
     return WatchedTraining(stages, every, len(data))
 
 

@@ -6,7 +6,7 @@ Orders, counts and bytes do not depend on the network, so a stack of square laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import isqrt
@@ -22,7 +22,7 @@ from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.measured import one_thread
+from suite.papers.measured import PASSES, before, one_thread
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
 from suite.papers.pipeoptim.systems import Configured
@@ -32,7 +32,6 @@ DEPTH = 4  # stages of every published run
 SAMPLES = 4  # per mini-batch of one microbatch
 WIDTH = 8
 LR = 0.05
-PASSES = (Kind.FORWARD, Kind.BACKWARD)
 PASS_SPANS = tuple(CATEGORY[kind] for kind in PASSES)
 RULES: Mapping[str, SGD | Adam] = {
     "sgdm": SGD(LR, momentum=0.9),
@@ -108,31 +107,19 @@ class TensorWatch:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.rank = engine, WatchedRank(engine.place.stage)
         self.rank.weight_bytes = storage_bytes(parameter.data for parameter in engine.state.model_states.parameters)
-        self.now: Pass | None = None
         for kind in PASSES:
-            setattr(
-                engine.state.stage, kind.name.lower(), self._pass(getattr(engine.state.stage, kind.name.lower()), kind)
-            )
-        store: Any = engine.state.versions
-        store._predict = self._prediction(store._predict)
+            before(engine.state.stage, kind.name.lower(), partial(self._read, kind))
+        before(engine.state.versions, "_predict", self._predicted)
         self.record_versions()
 
-    def _pass(self, compute: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
-        def watched(index: int, *args: Any, **kwargs: Any) -> Any:
-            self.record_versions()
-            self.rank.read[kind, index] = self._updates, flat(p.data for p in self.engine.state.model_states.parameters)
-            return compute(index, *args, **kwargs)
+    def _read(self, kind: Kind, index: int, *_: Any, **__: Any) -> None:
+        self.record_versions()
+        self.rank.read[kind, index] = self._updates, flat(p.data for p in self.engine.state.model_states.parameters)
 
-        return watched
-
-    def _prediction(self, predict: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(key: Any, into: Sequence[torch.Tensor]) -> Any:
-            op = self.engine.state.versions.passes[-1][0]
-            entries = sum(tensor.numel() for tensor in into)
-            self.rank.predicted[op.kind, op.index] = self.rank.predicted.get((op.kind, op.index), 0) + entries
-            return predict(key, into)
-
-        return watched
+    def _predicted(self, _: Any, into: Sequence[torch.Tensor]) -> None:
+        op = self.engine.state.versions.passes[-1][0]
+        entries = sum(tensor.numel() for tensor in into)
+        self.rank.predicted[op.kind, op.index] = self.rank.predicted.get((op.kind, op.index), 0) + entries
 
     @property
     def _updates(self) -> int:

@@ -5,10 +5,10 @@ The reference is dense masked training: the same engine with dense states and gr
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from suite.claims.answer import Cases, Question, distinct_cases
 from suite.comm.p2p import threads
 from suite.core.grid import Grid
-from suite.core.protocols import Group, MaskMethod
+from suite.core.protocols import MaskMethod
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import Adam
@@ -24,7 +24,7 @@ from suite.engine.pruning.settings import Pruning
 from suite.engine.random_state import drawing, initial
 from suite.engine.states.compress import compress, expand
 from suite.memory.layout import compressed
-from suite.papers.measured import Flops, ReducedBytes, tensors_of
+from suite.papers.measured import Flops, after, before, reductions, tensors_of
 from suite.pruning.magnitude import Magnitude
 from suite.pruning.mask import Indices, View, prunable
 from suite.pruning.random import RandomMask
@@ -175,18 +175,6 @@ class _Gradients(MemoryTracker):
         if self.within and tensor.is_floating_point() and tensor.untyped_storage().nbytes() >= self.least:
             super()._count(tensor)
 
-    def during(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """`work` with counting enabled during its calls."""
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.within = True
-            try:
-                return work(*args, **kwargs)
-            finally:
-                self.within = False
-
-        return counted
-
 
 def dense_gradients(microbatches: int) -> tuple[int, int]:
     """Peak of the uncompressed gradients of pruned weights during a batch, and size of the largest layer, in bytes.
@@ -199,8 +187,9 @@ def dense_gradients(microbatches: int) -> tuple[int, int]:
         for p in samo.state.model_states.parameters
         if id(p) in samo.state.model_states.kept
     }
-    counted, stage = _Gradients(min(sizes)), samo.state.stage
-    stage.backward = counted.during(stage.backward)  # type: ignore[method-assign]
+    counted = _Gradients(min(sizes))
+    before(samo.state.stage, "backward", lambda *_, **__: vars(counted).update(within=True))
+    after(samo.state.stage, "backward", lambda *_, **__: vars(counted).update(within=False))
     with counted:
         samo.train_batch(batch(0, microbatches))
     return counted.peak, max(sizes)
@@ -231,10 +220,9 @@ def reduced_bytes(density: float, entries: int) -> int:
     def rank(world: Any) -> int:
         layer = nn.Linear(width, entries // width, bias=False)
         replica = engine([layer], Pruning(RandomMask(), 1 - density), world=world, grid=Grid(data=2), microbatch=1)
-        counted = ReducedBytes(replica.state.update.data_parallel_group)
-        replica.state.update.data_parallel_group = cast("Group", counted)
+        sizes = reductions(replica)
         replica.train_batch((torch.ones(2, width), torch.ones(2, entries // width)))
-        return counted.bytes
+        return sum(sizes)
 
     first, second = threads.run(2, rank)
     assert first == second

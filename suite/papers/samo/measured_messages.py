@@ -6,7 +6,6 @@ ordinary runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,27 +14,20 @@ from torch import nn
 
 from suite.claims.answer import Cases, Question
 from suite.comm.p2p import threads
-from suite.comm.p2p.message import receiver
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op
+from suite.papers.measured import PassMessages, before
 from suite.papers.samo.measured import engine
 
-PASSES = (Kind.FORWARD, Kind.BACKWARD)
 WIDTH = 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class Counts:
     """Messages of passes and forward passes of one rank in one batch."""
 
-    stage: int = 0
-    sent: int = 0
-    received: int = 0
-    forwards: int = 0
-
-    @property
-    def messages(self) -> int:
-        return self.sent + self.received
+    stage: int
+    messages: int
+    forwards: int
 
 
 def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
@@ -43,29 +35,11 @@ def batch(grid: Grid, samples: int, microbatch: int) -> list[Counts]:
 
     def rank(world: Any) -> Counts:
         layers = [nn.Linear(WIDTH, WIDTH) for _ in range(grid.inter)]
-        rank_engine = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
-        counts = Counts(rank_engine.place.stage)
-        transport: Any = rank_engine.state.comm.transport
-        stage: Any = rank_engine.state.stage
-        send, recv_any, forward = transport.send, transport.recv_any, stage.forward
-
-        def sending(op: Op, value: Any) -> None:
-            taker = receiver(op, transport.homes)
-            counts.sent += op.kind in PASSES and taker is not None
-            send(op, value)
-
-        def receiving(ops: Sequence[Op], timeout: float | None) -> Any:
-            arrival = recv_any(ops, timeout)
-            counts.received += arrival is not None and arrival[0].kind in PASSES
-            return arrival
-
-        def passing(*args: Any, **more: Any) -> Any:
-            counts.forwards += 1
-            return forward(*args, **more)
-
-        transport.send, transport.recv_any, stage.forward = sending, receiving, passing
-        rank_engine.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
-        return counts
+        trained = engine(layers, world=world, grid=grid, microbatch=microbatch, half=None)
+        messages, forwards = PassMessages.of(trained), list[int]()
+        before(trained.state.stage, "forward", lambda index, *_, **__: forwards.append(index))
+        trained.train_batch((torch.ones(samples, WIDTH), torch.ones(samples, WIDTH)))
+        return Counts(trained.place.stage, len(messages.all), len(forwards))
 
     rank_counts: list[Counts] = threads.run(grid.size, rank)
     return rank_counts

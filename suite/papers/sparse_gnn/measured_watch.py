@@ -5,7 +5,7 @@ The first column of X holds the row number, so received values identify the rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from suite.config.locate import locate
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan
+from suite.papers.measured import after, before
 
 
 @dataclass
@@ -35,80 +36,49 @@ class Traffic:
     sums: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
 
     def record_send(self, rank: int, tensor: Any) -> None:
+        if not len(tensor):
+            return
         self.rows[rank] = self.rows.get(rank, 0) + int(tensor.shape[0])
         self.bytes += tensor.nbytes
 
     def record_receive(self, rank: int, tensor: Any) -> None:
-        self.received.setdefault(rank, []).extend(int(row) for row in tensor[:, 0].tolist())
-
-
-@dataclass(frozen=True)
-class _CallbackHandle:
-    """Handle that runs a callback once its message has arrived."""
-
-    handle: Any
-    callback: Callable[[], None]
-
-    def wait(self) -> None:
-        self.handle.wait()
-        self.callback()
-
-
-class WatchedGroup:
-    """Group that records the traffic of its rank."""
-
-    def __init__(self, group: Any, rank: int, traffic: Traffic) -> None:
-        self.group, self.ranks, self.rank, self.traffic = group, group.ranks, rank, traffic
-
-    def all_reduce(self, tensor: Any, op: str = "sum") -> Any:
-        self.traffic.sums.append((tuple(self.ranks), tensor.numel(), tensor.data_ptr()))
-        return self.group.all_reduce(tensor, op)
-
-    def broadcast(self, tensor: Any, root: int) -> Any:
-        self.traffic.broadcasts += 1
-        handle = self.group.broadcast(tensor, root)
-        if root != self.rank:
-            return _CallbackHandle(handle, lambda: self.traffic.record_receive(root, tensor))
-        for receiver in self.ranks:
-            if receiver != root:
-                self.traffic.record_send(receiver, tensor)
-        return handle
-
-    def all_to_all(
-        self, recv_buffer: Any, send_buffer: Any, *, recv_counts: Sequence[int], send_counts: Sequence[int]
-    ) -> Any:
-        for rank, part in zip(self.ranks, send_buffer.split(list(send_counts)), strict=True):
-            if len(part):
-                self.traffic.record_send(rank, part)
-        handle = self.group.all_to_all(recv_buffer, send_buffer, recv_counts=recv_counts, send_counts=send_counts)
-
-        def record() -> None:
-            for rank, part in zip(self.ranks, recv_buffer.split(list(recv_counts)), strict=True):
-                if len(part):
-                    self.traffic.record_receive(rank, part)
-
-        return _CallbackHandle(handle, record)
-
-    def pairwise(self, sends: Any, receives: Any) -> Any:
-        for rank, tensor in sends:
-            self.traffic.record_send(rank, tensor)
-        handle = self.group.pairwise(sends, receives)
-
-        def record() -> None:
-            for rank, tensor in receives:
-                self.traffic.record_receive(rank, tensor)
-
-        return _CallbackHandle(handle, record)
+        if len(tensor):
+            self.received.setdefault(rank, []).extend(int(row) for row in tensor[:, 0].tolist())
 
 
 def watch_groups(world: Any) -> Traffic:
-    """Make every group of a rank record its traffic in the returned object."""
-    traffic, new_group, groups = Traffic(), world.group, dict[tuple[int, ...], WatchedGroup]()
+    """Make every group of a rank record its traffic in the returned object.
 
-    def group(ranks: Any) -> WatchedGroup:
-        return groups.setdefault(tuple(ranks), WatchedGroup(new_group(ranks), world.rank, traffic))
+    An all-to-all of threads is a pairwise exchange."""
+    traffic, watched = Traffic(), set[tuple[int, ...]]()
 
-    world.group = group
+    def watch(group: Any, ranks: Sequence[int]) -> None:
+        if (members := tuple(ranks)) in watched:
+            return
+        watched.add(members)
+
+        def reduce(tensor: Any, op: str = "sum") -> None:
+            traffic.sums.append((members, tensor.numel(), tensor.data_ptr()))
+
+        def broadcast(handle: Any, tensor: Any, root: int) -> None:
+            traffic.broadcasts += 1
+            if root != world.rank:
+                after(handle, "wait", lambda _: traffic.record_receive(root, tensor))
+                return
+            for receiver in set(members) - {root}:
+                traffic.record_send(receiver, tensor)
+
+        def pairwise(handle: Any, sends: Any, receives: Any) -> None:
+            for rank, tensor in sends:
+                traffic.record_send(rank, tensor)
+            for rank, tensor in receives:
+                after(handle, "wait", lambda _, rank=rank, tensor=tensor: traffic.record_receive(rank, tensor))
+
+        before(group, "all_reduce", reduce)
+        after(group, "broadcast", broadcast)
+        after(group, "pairwise", pairwise)
+
+    after(world, "group", watch)
     return traffic
 
 

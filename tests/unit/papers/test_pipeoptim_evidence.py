@@ -222,19 +222,20 @@ def test_prediction_targets_version_of_backward_pass(optimizer: str) -> None:
     for index in run.steady:
         assert not run.forward(DEPTH - 1, index).any()  # the last stage predicts nothing
         for watch in run.stages:
-            assert torch.equal(watch.backward[index][1], watch.versions[index])
+            assert torch.equal(watch.rank.read[B, index][1], watch.rank.versions[index])
 
 
 def one(
     versions: dict[int, float], read: float, *, index: int, updates: int, ahead: int, back: float
 ) -> WatchedTraining:
     """A stage of one weight that was seen in one mini-batch."""
-    watch = SimpleNamespace(
+    seen = ranks.WatchedRank(
+        0,
         versions={number: torch.tensor([value]) for number, value in versions.items()},
-        forward={index: (updates, torch.tensor([read]))},
-        backward={index: (index, torch.tensor([back]))},
-        engine=SimpleNamespace(passes=((Op(0, Kind.FORWARD, index), Read(updates, ahead)),)),
+        read={(F, index): (updates, torch.tensor([read])), (B, index): (index, torch.tensor([back]))},
     )
+    passes = ((Op(0, F, index), Read(updates, ahead)),)
+    watch = SimpleNamespace(rank=seen, engine=SimpleNamespace(passes=passes))
     stages: Any = [watch]
     return WatchedTraining(stages, 1, index + 1)
 

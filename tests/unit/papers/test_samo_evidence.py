@@ -92,11 +92,11 @@ def test_measured_answers_by_hand() -> None:
 
 def test_messages_and_idle_time_by_hand() -> None:
     """An end of a pipeline has one neighbour, to which it sends and from which it receives, in each pass."""
-    bytes_sent = sent.batch(Grid(inter=3, data=2), samples=8, microbatch=2)
-    assert sorted((one.stage, one.sent, one.received, one.forwards) for one in bytes_sent) == [
-        *[(0, 2, 2, 2)] * 2,
-        *[(1, 4, 4, 2)] * 2,
-        *[(2, 2, 2, 2)] * 2,
+    of_ranks = sent.batch(Grid(inter=3, data=2), samples=8, microbatch=2)
+    assert sorted((one.stage, one.messages, one.forwards) for one in of_ranks) == [
+        *[(0, 4, 2)] * 2,
+        *[(1, 8, 2)] * 2,
+        *[(2, 4, 2)] * 2,
     ]
     for stages, microbatches in ((1, 3), (3, 5), (2, 2), (6, 20)):
         assert counts.bubbles(stages, microbatches) == [3.0 * (stages - 1)] * stages
