@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import RLock
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,6 @@ from torch import nn
 Make = Callable[[], nn.Module]
 Function = TypeVar("Function", bound=Callable[..., object])
 _LOCK = RLock()
-_COMPILER = SimpleNamespace(disable=lambda kernel, *_, **__: kernel, set_stance=lambda *_, **__: nullcontext())
 
 
 def draws_nothing(function: Function) -> Function:
@@ -45,17 +44,27 @@ def on_meta() -> Iterator[None]:
     """Make tensors on the meta device.
 
     Its kernels import torch's compiler, only to exclude themselves from it: 1.7 s in every rank. A stand-in of two
-    functions takes its place meanwhile; ranks that are threads wait for each other.
+    functions takes its place meanwhile; ranks that are threads wait for each other. A kernel keeps what `disable`
+    returns; that of the stand-in is taken away at the end, so that a compiler that is loaded later excludes the kernel.
     """
+    kernels: list[Any] = []
+
+    def disable(kernel: Any, *_: object, **__: object) -> Any:
+        kernels.append(kernel)
+        return kernel
+
     with _LOCK, torch.device("meta"):
-        absent = "torch._dynamo" not in sys.modules
-        if absent:
-            sys.modules["torch._dynamo"] = torch._dynamo = _COMPILER  # type: ignore[assignment]
+        if "torch._dynamo" in sys.modules:
+            yield
+            return
+        stand_in: Any = SimpleNamespace(disable=disable, set_stance=lambda *_, **__: nullcontext())
+        sys.modules["torch._dynamo"] = torch._dynamo = stand_in
         try:
             yield
         finally:
-            if absent:
-                del sys.modules["torch._dynamo"], torch._dynamo
+            del sys.modules["torch._dynamo"], torch._dynamo
+            for kernel in kernels:
+                vars(kernel).pop("__dynamo_disable", None)
 
 
 def _converted(make: Make, dtype: str) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.models import accuracy, convnet
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
+from suite.models.shared import on_meta
 from suite.workload.flops import forward, training
 from suite.workload.split import blocks, divide
 from tests.support.networks import run
@@ -73,18 +75,6 @@ def test_bytes_by_hand() -> None:
     assert [training(VGG(**tiny), 6, recompute=again) / forward(VGG(**tiny)) for again in (False, True)] == [18, 24]
 
 
-def test_bottleneck_bytes_by_hand() -> None:
-    """The second group's first block on 8 x 8: 8 channels to 4 inner ones, there halved, and 8; a way round to 8."""
-    shape = WideResNet(planes=(2, 2), blocks=(1, 1), widen=2, stem=8, image=32, classes=3)
-    stem, straight, halving, last = shape.shapes()
-    assert stem.saved == 4 * (3 * 32**2 + 2 * 8 * 16**2) + 8 * (8 * 8**2)
-    assert straight.saved == 4 * (8 + 4 * 4 + 8) * 64, "no convolution around where nothing changes"
-    assert halving.saved == halving.owed == 4 * (8 * 64 + 2 * 4 * (64 + 16) + 2 * 8 * 16)
-    assert halving.flops == 2 * (8 * 4 * 64 + (4 * 4 * 9 + 4 * 8 + 8 * 8) * 16)
-    assert halving.weight_working == 4 * 4 * 4 * 9
-    assert (halving.output, last.saved) == (4 * 8 * 16, 4 * (8 * 16 + 8) + 4 * 3)
-
-
 def test_every_layer_of_a_network_of_images_is_a_block() -> None:
     split = divide(VGG(), 3, "even")
     assert [len(part) for part in split] == [7, 6, 6]
@@ -103,6 +93,21 @@ def test_ranks_that_are_threads_count_at_once() -> None:
     shapes = [GoogLeNet("small", narrow=32, image=side) for side in (8, 9, 10, 11)]
     with ThreadPoolExecutor(4) as threads:
         assert [len(each) for each in threads.map(lambda shape: shape.shapes(), shapes)] == [11] * 4
+
+
+def test_counting_leaves_no_mark_on_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that kept the stand-in's answer would not be excluded from a compiler that is loaded later."""
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    monkeypatch.delitem(vars(torch), "_dynamo", raising=False)
+    kernel: Any = torch._refs.add
+    while kernel := getattr(kernel, "__wrapped__", None):
+        monkeypatch.delattr(kernel, "__dynamo_disable", raising=False)
+    with on_meta():
+        torch.ones(2).add(torch.ones(2), alpha=2)
+    assert "torch._dynamo" not in sys.modules
+    kernel = torch._refs.add
+    while kernel := getattr(kernel, "__wrapped__", None):
+        assert "__dynamo_disable" not in vars(kernel)
 
 
 def test_lists_make_the_same_key_as_tuples() -> None:
@@ -138,54 +143,6 @@ def test_images_that_are_too_small_are_refused_when_layers_are_counted() -> None
 # -- references --------------------------------------------------------------------------------------------------------
 
 
-def reference(shape: WideResNet, modules: list[Any], x: torch.Tensor) -> Any:
-    """Reference Wide-ResNet after its paper, without in-place operations."""
-    stem, *blocks, last = modules
-    x = torch.relu(stem.steps[0].norm(stem.steps[0].conv(x / 127.5 - 1)))
-    x = nn.functional.max_pool2d(x, 3, 2, 1)
-    for block in blocks:
-        y = torch.relu(block.norm_1(block.conv_1(x)))
-        y = torch.relu(block.norm_2(block.conv_2(y)))
-        y = block.norm_3(block.conv_3(y))
-        x = torch.relu(y + (x if block.around is None else block.around(x)))
-    pooled = nn.functional.adaptive_avg_pool2d(x, 1)
-    return last.linear(pooled.flatten(1))
-
-
-def test_a_residual_network_computes_what_its_paper_says() -> None:
-    torch.manual_seed(0)
-    modules = [make().double() for make in layers(NARROW_RESNET)]
-    x = torch.randint(0, 256, (3, 1, 32, 32), dtype=torch.uint8)
-    want = reference(NARROW_RESNET, modules, x.double())
-    torch.testing.assert_close(run(modules, x), want)
-
-
-def test_vgg_computes_what_its_paper_says() -> None:
-    """Groups of one and two convolutions with ReLU, the largest of 2 x 2 behind each group, three dense layers."""
-    torch.manual_seed(0)
-    first, second, third, *dense = [make().double() for make in layers(NARROW_VGG)]
-    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
-    want = nn.functional.max_pool2d(torch.relu(first.steps[0].conv(x.double() / 127.5 - 1)), 2)
-    want = torch.relu(third.steps[0].conv(torch.relu(second.steps[0].conv(want))))
-    want = nn.functional.max_pool2d(want, 2).flatten(1)
-    want = torch.relu(dense[1].linear(torch.relu(dense[0].linear(want))))
-    want = dense[2].linear(want)
-    torch.testing.assert_close(run((first, second, third, *dense), x), want)
-
-
-def test_a_vgg_with_norms_has_them_before_its_relus() -> None:
-    torch.manual_seed(0)
-    modules: Any = [make().double() for make in layers(NARROW_NORMED)]
-    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
-    want = x.double() / 127.5 - 1
-    for module, pooled in zip(modules[:-1], (True, False, True), strict=True):
-        y = module.steps[0].conv(want)
-        want = torch.relu((y - y.mean((0, 2, 3), keepdim=True)) / (y.var((0, 2, 3), False, keepdim=True) + 1e-5).sqrt())
-        want = nn.functional.max_pool2d(want, 2) if pooled else want
-    want = modules[-1].linear(want.flatten(1))
-    torch.testing.assert_close(run(modules, x), want)
-
-
 def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
     deviation = layers(VGG((4,), (1,), hidden=64, image=16, classes=10))[-2]().linear.weight.std().item()
     assert deviation == pytest.approx(0.08, rel=0.05)  # 0.01 at 4096
@@ -194,8 +151,42 @@ def test_narrow_dense_layer_has_the_output_of_a_wide_one() -> None:
 def conv(layer: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
     """Convolution, batch norm of its own batch and ReLU, nothing written in place."""
     y = F.conv2d(x, layer.conv.weight, layer.conv.bias, **how)
-    mean, spread = y.mean((0, 2, 3), keepdim=True), y.var((0, 2, 3), unbiased=False, keepdim=True)
-    return torch.relu((y - mean) / torch.sqrt(spread + layer.norm.eps))
+    if layer.norm is not None:
+        mean, spread = y.mean((0, 2, 3), keepdim=True), y.var((0, 2, 3), unbiased=False, keepdim=True)
+        y = (y - mean) / torch.sqrt(spread + layer.norm.eps)
+    return torch.relu(y)
+
+
+@pytest.mark.parametrize(
+    ("shape", "side", "pooled"),
+    [(NARROW_VGG, 2, (0, 2)), (NARROW_NORMED, 2, (0, 2)), (ALEXNET, 3, (0, 1, 4))],  # layers before a pooling
+)
+def test_chains_compute_what_their_papers_say(shape: Any, side: int, pooled: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    modules: Any = [make().double() for make in layers(shape)]
+    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    want = x.double() / 127.5 - 1
+    for number, module in enumerate(modules):
+        if isinstance(module, convnet.Dense):
+            want = F.linear(want.flatten(1), module.linear.weight, module.linear.bias)
+            want = want if module is modules[-1] else torch.relu(want)
+            continue
+        want = conv(module.steps[0], want, padding=module.steps[0].conv.weight.shape[2] // 2)
+        want = F.max_pool2d(want, side, 2) if number in pooled else want
+    torch.testing.assert_close(run(modules, x), want)
+
+
+def test_a_residual_network_computes_what_its_paper_says() -> None:
+    torch.manual_seed(0)
+    modules: Any = [make().double() for make in layers(NARROW_RESNET)]
+    stem, *blocks, last = modules
+    x = torch.randint(0, 256, (3, 1, 32, 32), dtype=torch.uint8)
+    y = F.max_pool2d(conv(stem.steps[0], x.double() / 127.5 - 1, stride=2, padding=3), 3, 2, 1)
+    for block in blocks:
+        z = torch.relu(block.norm_1(block.conv_1(y)))
+        z = block.norm_3(block.conv_3(torch.relu(block.norm_2(block.conv_2(z)))))
+        y = torch.relu(z + (y if block.around is None else block.around(y)))
+    torch.testing.assert_close(run(modules, x), last.linear(y.mean((2, 3))))
 
 
 def test_googlenets_module_computes_what_its_paper_says() -> None:
@@ -238,22 +229,6 @@ def test_inceptions_modules_compute_what_their_paper_says() -> None:
     torch.testing.assert_close(names["7b"](x), want)
 
 
-def test_alexnet_computes_what_its_paper_says() -> None:
-    torch.manual_seed(0)
-    modules: Any = [make().double() for make in layers(ALEXNET)]
-    x = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
-    y = x.double() / 127.5 - 1
-    for number, side in enumerate((5, 3, 3, 3, 3)):
-        y = torch.relu(F.conv2d(y, modules[number].steps[0].conv.weight, padding=side // 2))
-        if number in (0, 1, 4):
-            y = F.max_pool2d(y, 3, 2)
-    y = y.flatten(1)
-    for number in (5, 6, 7):
-        y = F.linear(y, modules[number].linear.weight)
-        y = y if number == 7 else torch.relu(y)
-    torch.testing.assert_close(run(modules, x), y)
-
-
 def test_dropout_precedes_the_first_dense_layers() -> None:
     """AlexNet applies dropout before its first two dense layers; the other networks before their only one."""
     assert [make().draws for make in layers(NARROW_VGG, dropout=0.5)] == [False] * 3 + [True, True, False]
@@ -268,11 +243,6 @@ def test_dropout_precedes_the_first_dense_layers() -> None:
     assert set(surviving.unique().tolist()) == {0.0, 4.0}, "dropped twice, and what is left is doubled twice"
     assert (surviving == 0).float().mean() == pytest.approx(0.75, abs=0.06)
     assert (first.eval()(torch.ones(1, dense_inputs))[:, :4] == 1).all()
-    last: Any = layers(GOOGLENET, dropout=0.2)[-1]()
-    nn.init.eye_(last.linear.weight)
-    nn.init.zeros_(last.linear.bias)
-    surviving = last.train()(torch.ones(400, last.linear.in_features, 2, 2))
-    assert (surviving == 0).float().mean() == pytest.approx(0.2, abs=0.03)
 
 
 def test_batch_norms_are_published_ones() -> None:
