@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from suite.core.errors import InvalidRequest, MissingDependency, refuse
 from suite.data.reading import check_folder, published, text_of
-from suite.data.samples import Samples, check_content, check_least
+from suite.data.samples import Samples, check_network
 
 __all__ = ["check_folder", "check_shape", "cifar_100", "digits", "imagenet", "noise", "tiny_imagenet"]
 
@@ -62,7 +62,7 @@ class Images(Samples[ImageSet]):
     classes: int
 
     def cut(self, part: ImageSet, places: Sequence[int], shape: Any) -> Batch:
-        check_least(self.name, shape, classes=self.classes)
+        check_network(self.name, shape, "images", classes=self.classes)
         return part.images(places, shape.colours, shape.image), part.classes[list(places)]
 
 
@@ -185,14 +185,15 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network of text, of fewer classes, or of an illegal side."""
-    check_content(name, shape, "images")
+    check_network(name, shape, "images")
     if name in SIDES:
         _times(name, *SIDES[name], shape.colours, shape.image)
     if name in CLASSES:
-        check_least(name, shape, classes=CLASSES[name])
+        check_network(name, shape, "images", classes=CLASSES[name])
         return
     first, *_ = published(name, folder)
-    check_least(name, shape, classes=len(text_of(first).split() if first.is_file() else _class_names(first)))
+    names = text_of(first).split() if first.is_file() else _class_names(first)
+    check_network(name, shape, "images", classes=len(names))
     rule = "1 for grey, or 3 for red, green and blue"
     refuse([(shape.colours not in (1, 3), f"model.shape.colours={shape.colours}", rule)])
 

@@ -96,15 +96,13 @@ def places(count: int, number: int, *, size: int, seed: int) -> list[int]:
     return [int(order(count, seed, place // count)[place % count]) for place in at]
 
 
-def check_content(name: str, shape: Any, content: str) -> None:
-    """Raise InvalidRequest for a network that reads other content than the data set has."""
+def check_network(name: str, shape: Any, content: str, **least: int) -> None:
+    """Raise InvalidRequest for a network that reads other content, or has fewer classes or a smaller vocabulary, than
+    the data set."""
     if shape.content != content:
         what, rule = f"data={name} with a {type(shape).__name__}", f"a network of {content.replace('_', ' ')}"
         raise InvalidRequest(what, rule=rule, legal=f"model={MODELS[content]}, or data={DATA[shape.content]}")
 
-
-def check_least(name: str, shape: Any, **least: int) -> None:
-    """Raise InvalidRequest for a network with fewer classes or a smaller vocabulary than the data set."""
     for field, count in least.items():
         if (has := getattr(shape, field)) < count:
             key, rule = f"model.shape.{field}", f"at least {count}, as data={name} has"

@@ -16,7 +16,7 @@ from typing import Any
 from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import published, text_of
-from suite.data.samples import check_content, check_least
+from suite.data.samples import check_network
 from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
 
 CLASSES, VOCABULARY = 2, 10_000
@@ -41,8 +41,7 @@ def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network that does not classify texts."""
-    check_content(name, shape, "labelled_text")
-    check_least(name, shape, classes=CLASSES, vocabulary=MARKS + 1)
+    check_network(name, shape, "labelled_text", classes=CLASSES, vocabulary=MARKS + 1)
 
 
 def _words(path: Path) -> Sequence[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import located, published
-from suite.data.samples import check_content, check_least
+from suite.data.samples import check_network
 from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
@@ -72,8 +72,7 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
 
     The number of words of a config is only known when a rank reads them.
     """
-    check_content(name, shape, "labelled_text")
-    check_least(name, shape, classes=len(PACKAGES), vocabulary=MARKS + 1)
+    check_network(name, shape, "labelled_text", classes=len(PACKAGES), vocabulary=MARKS + 1)
 
 
 def _divided(root: Path, package: str, length: int) -> tuple[list[Sequence[str]], list[Sequence[str]]]:

@@ -24,7 +24,7 @@ from suite.config.base import Count, Share
 from suite.core.errors import refuse
 from suite.core.protocols import DataSource
 from suite.data.reading import check_folder, published
-from suite.data.samples import check_content, check_least
+from suite.data.samples import check_network
 
 __all__ = ["Text", "bookcorpus", "check_folder", "check_shape", "standard_library", "wikitext_103"]
 
@@ -63,8 +63,7 @@ class Text(DataSource):
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Batch]:
         """Every full batch of validation windows, in order."""
-        batches = windows(self.validation, batch=size, sequence=shape.sequence)
-        return (batch for batch in batches if len(batch[0]) == size)
+        return windows(self.validation, batch=size, sequence=shape.sequence)
 
 
 def standard_library(
@@ -133,8 +132,7 @@ def bookcorpus(
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
     """Raise InvalidRequest for a network of images, classes or sentence pairs, or with fewer than 256 tokens."""
-    check_content(name, shape, "text")
-    check_least(name, shape, vocabulary=VOCABULARY)
+    check_network(name, shape, "text", vocabulary=VOCABULARY)
 
 
 def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) -> Batch:
@@ -150,10 +148,10 @@ def batch_at(tokens: Tokens, k: int, *, batch: int, sequence: int, seed: int) ->
 
 
 def windows(tokens: Tokens, *, batch: int, sequence: int) -> Iterator[Batch]:
-    """Validation batches: every window of `sequence` tokens once, in order, without overlap. The last may be short."""
+    """Full batches of the windows of `sequence` tokens, in order, without overlap."""
     _fits(tokens, sequence)
     starts = np.arange(0, len(tokens) - sequence, sequence, dtype=np.int64)
-    for at in range(0, len(starts), batch):
+    for at in range(0, len(starts) - batch + 1, batch):
         yield _cut(tokens, starts[at : at + batch], sequence)
 
 

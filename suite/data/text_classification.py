@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.data.samples import Samples, check_content, check_least
+from suite.data.samples import Samples, check_network
 
 Text = TypeVar("Text")
 Tokens = NDArray[np.int64]
@@ -64,8 +64,7 @@ class Labelled(Samples[Texts]):
     vocabulary: int
 
     def cut(self, part: Texts, places: Sequence[int], shape: Any) -> Batch:
-        check_content(self.name, shape, "labelled_text")
-        check_least(self.name, shape, classes=self.classes, vocabulary=self.vocabulary)
+        check_network(self.name, shape, "labelled_text", classes=self.classes, vocabulary=self.vocabulary)
         return part.rows(places, shape.sequence), part.classes[list(places)]
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from suite.config.base import Count
 from suite.core.errors import MissingDependency, refuse
 from suite.data.reading import check_folder, published, text_of
-from suite.data.samples import Part, Samples, check_content, check_least, order
+from suite.data.samples import Part, Samples, check_network, order
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 __all__ = ["Translation", "check_folder", "check_shape", "number_names", "wmt16"]
@@ -96,8 +96,7 @@ class Translation(Samples[SentenceSet]):
         return self.joined(words)
 
     def cut(self, part: SentenceSet, places: Sequence[int], shape: Any) -> Batch:
-        check_content(self.name, shape, "sentence_pairs")
-        check_least(self.name, shape, vocabulary=self.vocabulary)
+        check_network(self.name, shape, "sentence_pairs", vocabulary=self.vocabulary)
         sources, inputs, targets = (np.full((len(places), shape.sequence), PADDING, np.int64) for _ in range(3))
         for row, place in enumerate(places):
             source, target = part.pair(place)
@@ -223,8 +222,7 @@ def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) ->
     """Raise InvalidRequest for a network that does not translate, or has too few words."""
     paths = published(name, folder)
     words = _vocabulary(paths[0]) if paths else (*ENGLISH, *GERMAN)
-    check_content(name, shape, "sentence_pairs")
-    check_least(name, shape, vocabulary=len(MARKS) + len(words))
+    check_network(name, shape, "sentence_pairs", vocabulary=len(MARKS) + len(words))
 
 
 def _vocabulary(path: Path) -> list[str]:

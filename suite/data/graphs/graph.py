@@ -155,11 +155,6 @@ class Graph:
         """Entries of the adjacency: an edge of a symmetric graph counts in both directions."""
         return int(self.adjacency.nnz)
 
-    @property
-    def degree(self) -> float:
-        """Mean number of entries per vertex."""
-        return self.edges / self.vertices
-
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge has a reverse of the same weight."""
@@ -176,36 +171,33 @@ class Graph:
         return digest.hexdigest()
 
 
-def operator(graph: Graph, *, loops: bool = True) -> sparse.csr_array:
+def operator(graph: Graph) -> sparse.csr_array:
     """Propagation matrix of a GCN, D_out^-1/2 (A + I) D_in^-1/2: [n, n] float64, [u, v] as in the adjacency.
 
     D_out and D_in are the row and column sums of A + I. A symmetric A gives a symmetric operator bit for bit. A vertex
     with a self loop gets no second one, so a published graph with loops (Reddit) gives the published matrix. An
-    isolated vertex keeps its loop only; with loops=False its row and column are empty. Source: sparse_gnn, Section
+    isolated vertex keeps its loop only. Source: sparse_gnn, Section
     2.1; Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, Equation 2.
 
     Raises InvalidRequest, with vertex and number, if the weights of a vertex do not sum to a positive number, or if an
     entry of the operator is not finite.
     """
     matrix = graph.adjacency.astype(np.float64)
-    if loops:
-        bare = np.ones(graph.vertices)
-        rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
-        bare[rows[rows == matrix.indices]] = 0.0
-        matrix = (matrix + sparse.dia_array((bare[None, :], [0]), shape=matrix.shape)).tocsr()
-        matrix.eliminate_zeros()  # the diagonal's own, where a loop was there
-        matrix.sort_indices()
+    loops = np.ones(graph.vertices)
+    rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
+    loops[rows[rows == matrix.indices]] = 0.0
+    matrix = (matrix + sparse.dia_array((loops[None, :], [0]), shape=matrix.shape)).tocsr()
+    matrix.eliminate_zeros()  # the diagonal's own, where a loop was there
+    matrix.sort_indices()
     rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
     scales = []
     for ends, side in ((rows, "out"), (matrix.indices, "in")):
         # added in the order of the entries: rows by column, columns by row
         degrees = np.bincount(ends, weights=matrix.data, minlength=graph.vertices)
-        weighed = np.bincount(ends[matrix.data != 0], minlength=graph.vertices) > 0
-        bad = np.flatnonzero(~np.isfinite(degrees) | (weighed & (degrees <= 0)))
+        bad = np.flatnonzero(~np.isfinite(degrees) | (degrees <= 0))
         what = (f"{graph.name}: {side}-degree {degrees[vertex]:g} of vertex {vertex}" for vertex in bad)
         refuse((True, each, "weights of a vertex sum to a finite number above 0") for each in what)
-        with np.errstate(divide="ignore"):
-            scales.append(np.where(weighed, 1.0 / np.sqrt(degrees), 0.0))
+        scales.append(1.0 / np.sqrt(degrees))
     # the two scales first: their product does not know which of them is the row's
     with np.errstate(over="ignore", invalid="ignore"):
         matrix.data *= scales[0][rows] * scales[1][matrix.indices]

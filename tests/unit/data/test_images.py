@@ -70,10 +70,7 @@ def test_cifar_100_reads_fine_classes_and_planes(cifar: Path) -> None:
     image = data.train.images([2], 3, 64)
     assert image.shape == (1, 3, 64, 64)
     assert [int(image[0, c].min()) for c in range(3)] == [int(image[0, c].max()) for c in range(3)] == [20, 21, 22]
-    before = data.provenance()
-    assert before["bytes"] == 6 * 3072
-    (cifar / "test.bin").write_bytes((cifar / "test.bin").read_bytes()[:-1] + b"\x00")
-    assert cifar_100(cifar).provenance()["sha256"] != before["sha256"]
+    assert data.provenance()["bytes"] == 6 * 3072
 
 
 def test_a_damaged_cifar_100_is_refused(cifar: Path) -> None:
@@ -113,9 +110,6 @@ def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
     assert_coloured(images[0], BLUE)
     assert_coloured(images[1], RED)
     assert classes.tolist() == [1, 0]
-    before = data.provenance()
-    photograph(tiny / "val" / "images" / "val_0.JPEG", (9, 9, 9), (9, 9))
-    assert data.provenance()["sha256"] != before["sha256"]
     write(tiny, {"val/val_annotations.txt": "val_0.JPEG\tn77\t0\t0\t9\t9\n"})
     with refused(InvalidRequest, subject="class n77", legal="n02"):
         tiny_imagenet(tiny)
@@ -126,15 +120,6 @@ def test_damaged_photograph_is_named(content: bytes, tiny: Path) -> None:
     write(tiny, {"val/images/val_1.JPEG": content})
     with refused(InvalidRequest, subject="val_1.JPEG"):
         list(tiny_imagenet(tiny).validation_batches(size=2, shape=vgg(32, 3, 200)))
-
-
-def test_tiny_imagenet_is_scaled_to_the_side_of_the_network(tiny: Path) -> None:
-    """PipeOptim's 224 from 64: nothing is cut away, and colours stay in place."""
-    photograph(tiny / "val" / "images" / "val_0.JPEG", GREEN, painted=(RED, (0, 0, 16, 64)))
-    image = tiny_imagenet(tiny).validation.images([0], 3, 224)[0]
-    assert image.shape == (3, 224, 224)
-    assert_coloured(image[:, :, :40], RED)
-    assert_coloured(image[:, :, 72:], GREEN)
 
 
 @pytest.fixture

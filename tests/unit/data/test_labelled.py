@@ -51,16 +51,6 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     assert classes.tolist() == list(range(8)), "the first batches see every package"
 
 
-def test_snippets_that_are_not_there_are_refused(library: Path) -> None:
-    for key, value, legal in (
-        ("train", 15, "14"),
-        ("validation", 5, "4"),
-    ):
-        arguments = {"length": 3, "train": 14, "validation": 4, key: value}
-        with refused(InvalidRequest, f"data.source.{key}", str(value), rule=legal):
-            snippets(folder=library, **arguments)
-
-
 def test_the_interpreters_own_library_is_there() -> None:
     data = snippets(train=40, validation=8)
     assert (data.samples, data.held_out, data.vocabulary) == (8 * 40, 8 * 8, 1000)
@@ -132,17 +122,7 @@ def test_samples_and_classes_are_counted_on_both_sides(tmp_path: Path, capsys: p
     assert "         5  training samples\n" in capsys.readouterr().out
 
 
-def test_pairs_have_no_classes(tmp_path: Path) -> None:
-    sides = {"train.tok.clean.bpe.32000": "a b\n" * 3, "newstest2014.tok.bpe.32000": "a b\n" * 2}
-    write(tmp_path, {f"{side}.{language}": text for side, text in sides.items() for language in ("en", "de")})
-    write(tmp_path, {"vocab.bpe.32000": "a\nb\n"})
-    assert dataset_info.counts("wmt16", tmp_path) == {"training samples": 3, "validation samples": 2}
-
-
 def test_another_name_or_folder_is_refused(tmp_path: Path) -> None:
     with refused(UnknownName, "data set", "cifar_10", rule="cifar_100"):
         dataset_info.counts("cifar_10", tmp_path)
-    with refused(InvalidRequest, subject="train"):
-        dataset_info.counts("imdb", tmp_path)
     assert dataset_info.main(["imdb", str(tmp_path)]) == 2
-    assert dataset_info.main(["imdb"]) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import num2words
 import numpy as np
 import pytest
 
@@ -61,8 +60,6 @@ def test_numbers_that_are_held_out_are_never_trained_on() -> None:
     data = number_names(limit=300, train=250, validation=50)
     learned, validation = ({tuple(part.pair(n)[0]) for n in range(len(part))} for part in (data.train, data.validation))
     assert (len(learned), len(validation), len(learned & validation)) == (250, 50, 0)
-    fewer = number_names(limit=300, train=100, validation=50)
-    assert {tuple(fewer.validation.pair(n)[0]) for n in range(50)} == validation
 
 
 @pytest.mark.parametrize(
@@ -75,14 +72,6 @@ def test_numbers_that_are_held_out_are_never_trained_on() -> None:
 def test_numbers_that_are_not_there_are_refused(given: dict[str, int], expected: dict[str, object]) -> None:
     with refused(InvalidRequest, **expected):
         number_names(**given)
-
-
-def test_names_in_other_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for english, german in (("one", "anderthalb"), ("umpteen", "zwei")):
-        names = {"en": english, "de": german}
-        monkeypatch.setattr(num2words, "num2words", lambda number, lang, names=names: names[lang])
-        with refused(InvalidRequest, subject=f"as '{german}'"):
-            number_names(limit=10, train=5, validation=5)
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,8 +95,6 @@ def test_bleu_is_of_whole_texts() -> None:
     assert 5.0 < data.score(wrong, batches)["bleu"] < 80.0
     with refused(InvalidRequest, subject="25 translations of 50 sentences"):
         data.score(right[:1], batches)
-    with refused(InvalidRequest, subject="0 translations of 0"):
-        data.score([], [])
 
 
 @pytest.fixture

@@ -64,11 +64,9 @@ def test_another_matrix_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "g.mtx"
     for text, subject in (
         (market("coordinate real general", "2 3 1", "1 2 1"), "2 x 3"),
-        (market("coordinate real general", "2 2 1", "3 1 1"), "g.mtx"),
         (market("coordinate real general", "2 2 1", "1 2 nan"), "weight nan"),
         (market("coordinate real general", "2147483648 2147483648 1", "1 2 1"), "2147483648 vertices"),
         (market("coordinate complex general", "2 2 1", "1 2 1 1"), "coordinate of complex"),
-        ("1 2\n", "g.mtx"),
         ("", "is empty"),
     ):
         with refused(InvalidRequest, subject=subject):
@@ -95,14 +93,10 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
         sparse.save_npz(path, matrix)
         with refused(InvalidRequest, subject=subject):
             Npz(file=path).load(0)
-    np.savez(path, adjacency=DENSE)
-    with refused(InvalidRequest, subject="shape is not a file in the archive"):
-        Npz(file=path).load(0)
     whole = {"format": "csr", "shape": (3, 3), "data": [1.0], "indices": [0], "indptr": [0, 1, 1, 1]}
     for changed, expected in (
         ({"data": np.array([object()])}, fault(subject="allow_pickle")),
         ({"indices": [7]}, fault(subject="g.npz:")),
-        ({"shape": (3, 3, 3)}, fault(subject="(3, 3, 3)")),
         ({"shape": (2**31, 2**31)}, fault(subject="2147483648 vertices")),
         ({"data": ["a"]}, fault(subject="<U1")),
     ):
@@ -129,25 +123,17 @@ def test_a_list_of_edges_is_read(tmp_path: Path, end: str) -> None:
 def test_a_bad_list_of_edges_is_refused(tmp_path: Path) -> None:
     for text, settings, subject in (
         ("0 1\n1 7\n", {"vertices": 3}, "index 7 exceeds"),
-        ("0 1\n", {"first": 1}, "negative axis 0 index: -1"),
         ("-1 1\n", {"compact": True}, "vertex -1"),
         ("0 1\n1 2 3\n", {}, "columns"),
         ("0 1.5\n", {}, "edge 0 is '0 1.5'"),
-        ("0 1\n0 nan\n", {}, "edge 1 is"),
-        ("a b\n", {}, "could not convert"),
         ("0 9007199254740993\n", {"compact": True}, "edge 0 is '0 9007199254740993'"),
         ("0 1000000000000\n", {}, "1000000000001 vertices"),
         ("# nothing\n", {}, "no edge, and no number of vertices"),
-        (
-            "4 4\n2 4\n1 3\n2 4\n1 3\n",
-            {},
-            "in METIS or Matrix Market form",
-        ),  # a ring: vertices, edges, and the neighbours of each
+        # a ring: vertices, edges, and the neighbours of each
+        ("4 4\n2 4\n1 3\n2 4\n1 3\n", {}, "in METIS or Matrix Market form"),
     ):
         with refused(InvalidRequest, subject=subject):
             load(EdgeList, tmp_path / "g.txt", text, **settings)
-    with refused(InvalidRequest, subject="in METIS or Matrix Market form"):
-        load(EdgeList, tmp_path / "g.mtx", "%%MatrixMarket\n3 3 1\n1 2 0.5\n")
 
 
 @pytest.mark.parametrize("end", [".npz", ".stored.npz", ".mtx", ".mtx.gz", ".txt.gz"])

@@ -9,9 +9,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
-from suite.data.graphs.communities import Communities
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
-from suite.data.graphs.stable_rng import Draws, blocks
 from suite.data.graphs.synthetic_attributes import SyntheticGraph
 from tests.support.refusals import fault, refused
 
@@ -96,43 +94,6 @@ def test_planted_blocks_are_equal_and_keep_their_edges() -> None:
     assert across(Planted(vertices=512, blocks=1, classes=1, outside=0).load(0), np.zeros(512)) == 0
     apart = Planted(vertices=512, blocks=512, classes=8, inside=0, outside=6).load(0)
     assert apart.edges == 512 * 6, "blocks of one vertex have no edge inside"
-
-
-def ring(size: int, graph: Graph, **settings: Any) -> tuple[Any, Any, Any, Any]:
-    """Starts of the blocks, rows, and the places on the ring of both ends, of the edges between two blocks."""
-    starts = blocks(Draws(0, "shape"), size, **settings)
-    place = np.argsort(Draws(0, "names").order(size))
-    block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    matrix = graph.adjacency.tocoo()
-    here, there = place[matrix.row], place[matrix.col]
-    far = block[here] != block[there]
-    return starts, matrix.row[far], here[far], there[far]
-
-
-def far_edges(**changed: Any) -> tuple[Graph, Any, Any, Any]:
-    """A graph of communities, and the ends of its far edges."""
-    arguments = {"vertices": 6000, "degree": 12, "far": 0.2, "features": 0, "classes": 0, **changed}
-    graph = Communities(**arguments).load(0)
-    starts, *ends = ring(6000, graph, smallest=18, largest=48, exponent=2.0)
-    assert len(ends[0]) / graph.edges == pytest.approx(0.2, abs=1e-3), "communities keep all but the far edges"
-    assert 18 <= np.diff(starts)[:-1].min() <= np.diff(starts)[:-1].max() <= 48
-    return graph, *ends
-
-
-def test_far_edges_follow_the_settings() -> None:
-    """Far edges of the busiest of four regions, compared with the mean."""
-    for mixing, least, most in ((0.0, 1.0, 1.15), (1.0, 1.9, 2.7)):  # normal quantiles at 1/8, 3/8, ...: e^1.15 of 5.58
-        _, _, here, _ = far_edges(mixing=(mixing,), regions=(4,), nearest=1 / 16)
-        counts = np.bincount(here * 4 // 6000)
-        assert least <= counts.max() / counts.mean() <= most
-
-
-def test_proteins_fall_into_blocks() -> None:
-    graph = ProteinLike(vertices=3000, degree=10, bridges=1, features=0, classes=0).load(0)
-    starts, ends, *_ = ring(3000, graph, smallest=25, largest=200, exponent=1.0)
-    assert len(ends) == 2 * (len(starts) - 1), "a bridge per block"
-    one = ProteinLike(vertices=20, degree=4, smallest=10, features=0, classes=0).load(0)
-    assert one.edges == 80, "a single block, without a bridge"
 
 
 def test_the_smallest_graphs_come_out() -> None:

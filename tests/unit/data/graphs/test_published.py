@@ -101,18 +101,11 @@ def test_text_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
             Ogb(name="ogbn-arxiv", folder=tmp_path).load()
 
 
-def test_arrays_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
+def test_a_pickle_among_the_arrays_is_refused(tmp_path: Path) -> None:
     path = ogb_binary(tmp_path) / "raw/data.npz"
-    arrays = dict(np.load(path))
-    for changed, expected in (
-        ({"edge_index": arrays["edge_index"][:, :4]}, fault(subject="(2, 4)", rule="(2, 5)")),
-        ({"node_feat": FEATURES[:3]}, fault(subject="(3, 2)", rule="(5, f)")),
-        ({"num_nodes_list": np.array([3])}, fault(subject="(5, 1)", rule="(3, 1)")),
-        ({"node_feat": np.array([object()])}, fault(subject="allow_pickle=False")),
-    ):
-        np.savez(path, **{**arrays, **changed})
-        with refused(InvalidRequest, **expected):
-            Ogb(name="ogbn-papers100M", folder=tmp_path).load()
+    np.savez(path, **{**np.load(path), "node_feat": np.array([object()])})
+    with refused(InvalidRequest, subject="allow_pickle=False"):
+        Ogb(name="ogbn-papers100M", folder=tmp_path).load()
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
