@@ -29,15 +29,11 @@ from pathlib import Path
 import pytest
 
 TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-skip
-# first, in one worker: these tests share persistent ranks (tests/support/persistent_ranks.py)
+# first, in one worker: these tests share lasting ranks (tests/support/ranks.py)
 RANKS = (
     "tests/laws/test_memory.py",
-    "tests/distributed/test_placed.py",
-    "tests/distributed/test_transports.py",
-    *(f"tests/distributed/test_{name}.py" for name in ("asynchronous", "batches", "mixed", "resume", "samo")),
-    "tests/distributed/test_persistent_ranks.py",
-    "tests/distributed/test_scripts_over_mpi.py",
-    *(f"tests/distributed/test_{name}.py" for name in ("graphs", "torch_schedules", "training")),
+    *(f"tests/distributed/test_{name}.py" for name in ("ranks", "placed", "transports", "asynchronous", "batches")),
+    *(f"tests/distributed/test_{name}.py" for name in ("training", "graphs", "torch_schedules")),
     "tests/agreement/test_schedule_peers.py",
 )
 # next, the longest first: a file of half a minute that began last would delay the end of the run

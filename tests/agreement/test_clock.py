@@ -8,22 +8,23 @@ are not judged."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from suite.cli.run import run
 from suite.config.run import RunConfig
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind, Op, Place
-from suite.core.protocols import Schedule
+from suite.core.protocols import Schedule, World
 from suite.core.record import Outcome, Record, Source
 from suite.core.trace import REDUCE, TIE, WAIT, Span, Trace
+from suite.engine.system import EngineSystem
 from suite.report import derive, expectations
 from suite.report.load import read_store
 from suite.runner.executors.emulated_rank import EmulationPlan, hops, predict
@@ -33,12 +34,11 @@ from suite.simulate.network.machine import Link
 from suite.simulate.worker import NetworkModel, Simulation, simulate
 from tests.support.curves import config_of
 from tests.support.drawn import drawn, few
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_new_ranks
 from tests.support.systems import every_system
 from tests.support.tools import needs
 from tests.support.waiting import quiet
 
-PROGRAM = Path(__file__).with_name("program_clock.py")
 TRIES = 3
 BATCHES = 3
 PROMPT = 2.0e-3  # seconds of a message, in the mean, at most where times are judged: 0.5 ms on two idle cores
@@ -139,14 +139,23 @@ class Batch(NamedTuple):
     simulation: Simulation
 
 
-def real_batches(folder: Path, system: str) -> list[Batch]:
+def traced(world: World, config: RunConfig) -> list[list[Any]]:
+    """Spans of this rank in each batch, without those of the first, a warm-up."""
+    shape = config.model.shape.arguments
+    tokens = np.random.default_rng(0).integers(0, shape["vocabulary"], (config.batch.size, shape["sequence"]))
+    system, traces = EngineSystem(world=world, config=config), []
+    for _ in range(BATCHES + 1):
+        system.train_batch((tokens, tokens))
+        traces.append([span.row() for span in system.observe()])
+    system.close()
+    return traces[1:]
+
+
+def real_batches(system: str) -> list[Batch]:
     config = config_of([*every_system()[system], *SMALL])
-    (folder / "job.json").write_text(json.dumps(config.plain()))
-    run_ranks(2, PROGRAM, str(BATCHES), str(folder / "job.json"))
-    ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     schedule, interval, batches = config.schedule.build(), FlushInterval(0, 6, None, 0), []
-    for number in range(BATCHES):
-        trace = Trace(Span.from_row(row) for rank in ranks for row in rank[number])
+    for ranks in zip(*on_new_ranks(2, traced, config), strict=True):
+        trace = Trace(Span.from_row(row) for rank in ranks for row in rank)
         messages = network(fmean(hops(trace, TWO)))
         simulation = simulate(schedule, TWO, interval, Profiled.of(trace, TWO), messages, traced=True)
         batches.append(Batch(config, schedule, interval, trace, simulation))
@@ -156,12 +165,12 @@ def real_batches(folder: Path, system: str) -> list[Batch]:
 @pytest.mark.ranks
 @pytest.mark.slow("a run of two ranks, made up to three times")
 @pytest.mark.parametrize("system", drawn((*SYSTEMS, *FURTHER), n=1))
-def test_a_real_run_is_simulated_from_its_own_op_times(system: str, tmp_path: Path) -> None:
+def test_a_real_run_is_simulated_from_its_own_op_times(system: str) -> None:
     """Within 10 %; orders and bytes exactly, in every batch of every try."""
     needs("mpiexec")
 
     def errors() -> tuple[dict[str, float], float]:
-        batches = real_batches(tmp_path, system)
+        batches = real_batches(system)
         for batch in batches:
             same_order(batch.schedule, batch.trace, batch.simulation.trace, TWO, batch.interval)
             if is_plain(batch.schedule):

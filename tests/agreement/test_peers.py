@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.protocols import Missing, Ready
 from suite.core.record import Outcome
 from suite.models.gpt import TransformerBlock
-from tests.support.curves import config_of, one_process
+from tests.support.curves import config_of, one_process, peer_curves
 from tests.support.drawn import few
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_new_ranks
 from tests.support.refusals import refused
 from tests.support.short import short
 from tests.support.tools import needs
@@ -33,7 +32,6 @@ BATCHES = 6
 SMALL = "batch.size=8"
 TOLERANCE = 1e-5
 HALF_TOLERANCE = 5e-4  # sums in half precision round by their order; measured are 2e-4
-PROGRAM = Path(__file__).with_name("program_peers.py")
 WARMUP = ["optimizer.lr={_target_: suite.engine.optim.lr_schedule.WarmupCosine, lr: 0.002, total: 8, warmup: 3}"]
 
 
@@ -127,19 +125,10 @@ def test_losses_are_those_of_one_process(ranks: int, runs: list[Run], tmp_path: 
     needs("deepspeed")
     configs = [config_of([*system, SMALL, *more]) for system, more in runs]
     extensions = tmp_path / "extensions"
-    (tmp_path / "configs.json").write_text(json.dumps([config.plain() for config in configs]))
-    out = run_ranks(
-        ranks,
-        PROGRAM,
-        str(BATCHES),
-        str(tmp_path / "configs.json"),
-        deadline=180,
-        extra={"TORCH_EXTENSIONS_DIR": str(extensions)},
-    )
-    assert all(line.startswith("[{") for line in out.splitlines()), "somebody talks"
-    rank_reports = [json.loads(line) for line in out.splitlines()]
-    for (system, more), config, every in zip(runs, configs, rank_reports, strict=True):
-        check_run([*system, *more], config, every, one_process(BATCHES, SMALL, *more))
+    extra = {"TORCH_EXTENSIONS_DIR": str(extensions)}
+    curves = on_new_ranks(ranks, peer_curves, BATCHES, configs, deadline=180, extra=extra)
+    for (system, more), config, every in zip(runs, configs, zip(*curves, strict=True), strict=True):
+        check_run([*system, *more], config, list(every), one_process(BATCHES, SMALL, *more))
     assert not extensions.exists(), "nothing is compiled"
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from baselines.torch_pipelining import TorchPipelining
 from suite.core.errors import Unsupported
 from suite.core.protocols import Ready
-from tests.support.curves import config_of, one_process
+from tests.support.curves import config_of, one_process, peer_curves
 from tests.support.drawn import drawn, few
-from tests.support.persistent_ranks import run_persistent
+from tests.support.ranks import on_ranks
 from tests.support.tools import needs
 
 BATCHES = 4
 TOLERANCE = 1e-11  # relative, in float64
 CLIP_TOLERANCE = 1e-8  # PyTorch adds 1e-6 to the norm, the engine does not
 HALF_TOLERANCE = 5e-4  # sums in half precision round by their order
-PROGRAM = Path(__file__).with_name("program_peers.py")
 MODEL = ("model.shape.layers=6", "batch.size=8", "batch.microbatch=1")
 EXACT = "model.dtype=float64"
 SCHEDULES = ("interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dual_pipe_v")
@@ -27,7 +23,7 @@ Run = tuple[tuple[str, ...], tuple[str, ...]]
 """Overrides of the grid and the system, and overrides that hold for the reference too."""
 
 
-def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
+def compare(ranks: int, runs: list[tuple[str, Run]]) -> None:
     """Train each schedule with PyTorch and with the engine, and compare losses with those of one process."""
     needs("mpiexec")
     systems = [
@@ -37,10 +33,9 @@ def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
         if not (system.startswith("system=one") and "system." in " ".join(grid))
     ]
     configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]
-    (folder / "configs.json").write_text(json.dumps([config.plain() for config in configs]))
-    out = run_persistent(ranks, PROGRAM, str(BATCHES), str(folder / "configs.json"), deadline=300)
-    for (label, _, _, more), config, line in zip(systems, configs, out.splitlines(), strict=True):
-        by_rank, expected = json.loads(line), one_process(BATCHES, *MODEL, *more)
+    curves = zip(*on_ranks(ranks, peer_curves, BATCHES, configs, deadline=300), strict=True)
+    for (label, _, _, more), config, by_rank in zip(systems, configs, curves, strict=True):
+        expected = one_process(BATCHES, *MODEL, *more)
         own = config.system.on_engine
         assert all(one["losses"] == by_rank[0]["losses"] for one in by_rank), label
         tolerance = HALF_TOLERANCE if config.precision.half else TOLERANCE
@@ -54,8 +49,8 @@ def compare(ranks: int, runs: list[tuple[str, Run]], folder: Path) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.slow("two ranks of torch.distributed")
-def test_losses_of_a_schedule_are_those_of_one_process(tmp_path: Path) -> None:
-    compare(2, [(name, (("grid.inter=2",), (EXACT,))) for name in few(SCHEDULES, 1)], tmp_path)
+def test_losses_of_a_schedule_are_those_of_one_process() -> None:
+    compare(2, [(name, (("grid.inter=2",), (EXACT,))) for name in few(SCHEDULES, 1)])
 
 
 TWO: list[Run] = [
@@ -71,26 +66,26 @@ FOUR_STAGES: Run = (("grid.inter=4",), (EXACT, "model.shape.tied=false"))
 @pytest.mark.ranks
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_losses_of_every_schedule_on_two_ranks(name: str, tmp_path: Path) -> None:
+def test_losses_of_every_schedule_on_two_ranks(name: str) -> None:
     runs = [(name, run) for run in TWO]
     if name in ("looped_bfs", "zbv"):  # these take every number of microbatches
         runs.append((name, (("grid.inter=2",), (EXACT, "batch.size=3"))))
     if name == "interleaved":
         runs.append((name, (("grid.inter=2", "schedule.chunks=3"), (EXACT,))))
-    compare(2, runs, tmp_path)
+    compare(2, runs)
 
 
 @pytest.mark.ranks
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_losses_of_every_schedule_on_four_ranks(name: str, tmp_path: Path) -> None:
+def test_losses_of_every_schedule_on_four_ranks(name: str) -> None:
     runs = [(name, run) for run in FOUR]
     if name in ("interleaved", "looped_bfs"):
         runs.append((name, (("grid.inter=2", "grid.data=2", "system.data_parallel=ddp"), (EXACT, "optimizer=sgd"))))
         runs.append((name, (("grid.inter=4",), (EXACT,))))
     else:
         runs.append((name, FOUR_STAGES))
-    compare(4, runs, tmp_path)
+    compare(4, runs)
 
 
 @pytest.mark.parametrize("name", drawn(SCHEDULES, n=2))

@@ -2,45 +2,105 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import torch
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.persistent_ranks import run_persistent
-from tests.support.ranks import ROOT
+from suite import SGD, Engine, Grid
+from suite.core.errors import InvalidRequest, RankError
+from suite.core.protocols import World
+from tests.support.drawn import drawn
+from tests.support.ranks import on_ranks
 
-PROGRAM = ROOT / "tests" / "distributed" / "program_batches.py"
+EPOCHS = 2
+ROWS = [(grid, name) for grid in (Grid(inter=2), Grid(data=2)) for name in ("mpi", "gloo", "ordered")]
+ROWS += [(grid, name) for grid in (Grid(inter=4), Grid(data=2, inter=2)) for name in ("mpi", "gloo")]
+
+
+def layers(dropout: float = 0.0) -> list[torch.nn.Module]:
+    torch.manual_seed(5)
+    return [
+        torch.nn.Linear(5, 6),
+        torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout(dropout)),
+        torch.nn.Linear(6, 6),
+        torch.nn.Linear(6, 1),
+    ]
+
+
+def batches(seen: list[Any], epoch: DataLoader[Any]) -> Iterator[Any]:
+    for x, y in epoch:
+        seen.append((x + 0.1 * torch.randn(x.shape), y))
+        yield seen[-1]
+
+
+def loader() -> DataLoader[Any]:
+    torch.manual_seed(1)
+    x = torch.linspace(-1, 1, 24 * 5).reshape(24, 5)
+    return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+
+
+def make_engine(world: World, grid: Grid, dropout: float = 0.0, **more: Any) -> Engine:
+    return Engine(layers(dropout), loss=mse_loss, optimizer=SGD(0.1), microbatch=2, grid=grid, world=world, **more)
+
+
+def plain() -> tuple[list[float], Any]:
+    """Losses of plain PyTorch, and the sums of its batches with subsequent random numbers."""
+    model, seen = torch.nn.Sequential(*layers()), list[Any]()
+    epochs, optimizer, losses = loader(), torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(EPOCHS):
+        for x, y in batches(seen, epochs):
+            optimizer.zero_grad()
+            loss = mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses, ([x.sum().item() for x, _ in seen], torch.rand(3).tolist())
+
+
+def draw(world: World, grid: Grid, dropout: float, every: int | None) -> tuple[list[float], Any]:
+    engine, seen, epochs = make_engine(world, grid, dropout, update_interval=every), list[Any](), loader()
+    losses = [loss for _ in range(EPOCHS) for loss in engine.train(batches(seen, epochs))]
+    engine.close()
+    return losses, ([x.sum().item() for x, _ in seen], torch.rand(3).tolist())
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    ("ranks", "transport"),
-    [
-        (2, "mpi"),
-        (2, "gloo"),
-        (2, "ordered"),
-        pytest.param(4, "mpi", marks=pytest.mark.exhaustive),
-        pytest.param(4, "gloo", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_ranks_draw_like_plain_pytorch_and_report_differences(ranks: int, transport: str) -> None:
-    reports: list[dict[str, Any]] = [
-        json.loads(line) for line in run_persistent(ranks, PROGRAM, transport).splitlines()
-    ]
-    assert len(reports) == ranks
-    right = reports[0].pop("plain")
-    assert set(reports[0]) == {f"{ranks}x1", f"{ranks // 2}x2"}
-    last = ranks - 1
-    for rank in reports:
-        for grid in (g for g in rank if g != "plain"):
-            for mode in ("flush", "dropout", "stream"):
-                assert rank[grid][mode]["drawn"] == right["drawn"], (grid, mode)
-                assert rank[grid][mode]["after"] == right["after"], (grid, mode)
-                assert rank[grid][mode]["losses"] == reports[0][grid][mode]["losses"]
-            assert rank[grid]["flush"]["losses"] == pytest.approx(right["losses"], rel=1e-5)
-            errors = rank[grid]["errors"]
-            assert errors["contents"] == f"batch 1 has other contents on rank {last} than on rank 0"
-            where = f"on rank {last} than on rank 0"
-            assert errors["shorter stream"] == f"a stream has other sizes or types {where}"
-            assert errors["stream"] == f"one of the batches 1 to 6 has other contents {where}"
+@pytest.mark.parametrize(("grid", "transport"), drawn(ROWS, n=3), ids=str)
+def test_ranks_draw_like_plain_pytorch(grid: Grid, transport: str) -> None:
+    losses, drawn_by_pytorch = plain()
+    for dropout, every in ((0.0, None), (0.4, None), (0.4, 2)):
+        (first, *others) = on_ranks(grid.size, draw, grid, dropout, every, transport=transport)
+        assert first[1] == drawn_by_pytorch, (dropout, every)
+        assert others == [first] * (grid.size - 1), "every rank draws and reports the same"
+        assert dropout or first[0] == pytest.approx(losses, rel=1e-5)
+
+
+def differ(world: World, grid: Grid, contents: bool, every: int | None) -> str:
+    """The error of this rank where the last rank has other contents, or a shorter stream."""
+    last = world.rank == world.size - 1
+    samples = [(torch.full((8, 5), float(n)), torch.zeros(8, 1)) for n in range(6)]
+    rank_batches = [(x + last, y) for x, y in samples] if contents else samples[: 3 if last else 5]
+    engine = make_engine(world, grid, update_interval=every)
+    with pytest.raises(InvalidRequest) as refusal:
+        list(engine.train(rank_batches))
+    with suppress(RankError):  # some values are never received
+        engine.close()
+    return str(refusal.value).partition(";")[0]
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("grid", "transport"), drawn(ROWS, n=2), ids=str)
+def test_batches_that_differ_are_refused_on_every_rank(grid: Grid, transport: str) -> None:
+    where = f"on rank {grid.size - 1} than on rank 0"
+    for contents, every, message in (
+        (True, None, f"batch 1 has other contents {where}"),
+        (False, 2, f"a stream has other sizes or types {where}"),
+        (True, 2, f"one of the batches 1 to 6 has other contents {where}"),
+    ):
+        found = on_ranks(grid.size, differ, grid, contents, every, transport=transport)
+        assert found == [message] * grid.size

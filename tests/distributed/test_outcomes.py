@@ -14,11 +14,13 @@ import pytest
 
 from suite.cli.run import exit_code, run
 from suite.core.record import Outcome, Record
+from suite.engine.system import EngineSystem
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.provenance import circumstances
 from suite.runner.runs import expand
 from suite.runner.store import key_of
+from tests.support.curves import losses_of
 from tests.support.drawn import drawn
 from tests.support.short import deadly, faulty, short
 from tests.support.waiting import slowness
@@ -108,6 +110,30 @@ def test_fault_does_not_end_sweep(tmp_path: Path) -> None:
     assert [len(record.metrics["batch_time"].values) for record in records] == [1, 2]
     assert exit_code(records) == 1
     assert no_rank_left()
+
+
+def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
+    """A rank is killed in its third batch; the second process trains the remaining batch and the memory batch."""
+    folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
+    small = ["model.shape.layers=2", "model.shape.hidden=32", "model.shape.sequence=16", "batch.size=8"]
+    small += short()
+    command = [*small, f"reports={reports}", f"checkpoint.folder={folder}", "checkpoint.every=1", "rerun=failed"]
+    command += [*faulty("kill"), "+system.supports_checkpoints=true"]
+    (killed,) = run(command)
+    assert killed.outcome is Outcome.LOST_RANK, killed.reason
+    (run_folder,) = folder.iterdir()
+    assert run_folder.name == killed.key
+    assert sorted(path.name for path in run_folder.iterdir()) == ["step-000001", "step-000002"]
+    (record,) = run(command)
+    assert record.outcome is Outcome.OK, record.reason
+    assert record.key == killed.key
+    assert record.notes[-1].startswith("resumed after batch 2")
+    assert record.series["loss"] == losses_of(EngineSystem, small, 4)
+    assert record.series["loss"][:2] == killed.series["loss"]
+    times = record.metrics["batch_time"].values
+    assert times[:1] == killed.metrics["batch_time"].values
+    assert len(times) == 2
+    assert [path.name for path in folder.iterdir()] == [f"{record.key}.finished"]
 
 
 @pytest.mark.exhaustive

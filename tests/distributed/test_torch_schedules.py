@@ -5,32 +5,91 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.nn.functional import mse_loss
 
 from suite.cli.draw import draw
 from suite.cli.run import run
+from suite.config.compose import resolve
 from suite.config.families import groups
 from suite.conformance.outcomes import check_losses
+from suite.core.op import FlushInterval
+from suite.core.protocols import World
 from suite.core.record import Outcome
-from tests.support.drawn import few
-from tests.support.persistent_ranks import run_persistent
+from suite.schedule.check import check
+from suite.schedule.torch_csv import check_schedule_file, parse, write
+from tests.support.drawn import drawn
+from tests.support.ranks import on_ranks
 from tests.support.tools import needs
 
-PROGRAM = Path(__file__).with_name("program_torch_schedules.py")
-EVERY = [name for name in groups()["schedule"] if name != "torch_csv"]
+WIDTH, ROWS, UPDATES = 6, 2, 3
 
 
-@pytest.mark.parametrize(
-    ("ranks", "names"),
-    [
-        (2, few(EVERY, 2)),
-        pytest.param(2, EVERY, marks=pytest.mark.exhaustive),
-        pytest.param(4, EVERY, marks=pytest.mark.exhaustive),
-    ],
-    ids=["2", "2-every", "4-every"],
-)
-def test_torch_trains_in_the_orders_of_our_files(ranks: int, names: list[str], tmp_path: Path) -> None:
-    out = run_persistent(ranks, PROGRAM, str(tmp_path), *names)
-    assert out.split("\n")[:-1] == [f"{name} trained" for name in names]
+def layers(stages: int) -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double() for _ in range(stages)]
+
+
+def batches(microbatches: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(1)
+    shape = microbatches * ROWS, WIDTH
+    return [(torch.randn(shape).double(), torch.randn(shape).double()) for _ in range(UPDATES)]
+
+
+def of_one_process(stages: int, microbatches: int) -> tuple[list[float], list[nn.Module]]:
+    """Losses and trained layers of plain PyTorch."""
+    modules = layers(stages)
+    model = nn.Sequential(*modules)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = []
+    for inputs, targets in batches(microbatches):
+        optimizer.zero_grad()
+        loss = mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, modules
+
+
+def train(world: World, path: Path, microbatches: int) -> None:
+    """Train from a schedule file, and compare every loss and weight with one process."""
+    rank, homes = world.rank, parse(path.read_text()).homes
+    modules = layers(len(homes))
+    device = torch.device("cpu")
+    held = [stage for stage, home in enumerate(homes) if home == rank]
+    stages = [PipelineStage(modules[stage], stage, len(homes), device) for stage in held]
+    pipeline = _PipelineScheduleRuntime(stages, microbatches, loss_fn=mse_loss)
+    pipeline._load_csv(str(path), format="compute_only")
+    optimizer = torch.optim.SGD([p for stage in held for p in modules[stage].parameters()], lr=0.5)
+    expected_losses, expected = of_one_process(len(homes), microbatches)
+    for (inputs, targets), wanted in zip(batches(microbatches), expected_losses, strict=True):
+        optimizer.zero_grad()
+        losses: list[torch.Tensor] = []
+        arguments = (inputs,) if 0 in held else ()
+        keywords = {"target": targets, "losses": losses} if len(homes) - 1 in held else {}
+        pipeline.step(*arguments, **keywords)
+        optimizer.step()
+        if losses:
+            assert len(losses) == microbatches
+            torch.testing.assert_close(torch.stack(losses).mean().item(), wanted, rtol=1e-12, atol=0)
+    for stage in held:
+        for mine, other in zip(modules[stage].parameters(), expected[stage].parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+
+
+EVERY = [(ranks, name) for ranks in (2, 4) for name in groups()["schedule"] if name != "torch_csv"]
+
+
+@pytest.mark.parametrize(("ranks", "name"), drawn(EVERY, n=2))
+def test_torch_trains_in_the_order_of_our_file(ranks: int, name: str, tmp_path: Path) -> None:
+    path, microbatches = tmp_path / f"{name}.csv", 2 * ranks + 1
+    timeline = check(resolve([f"schedule={name}"]).schedule.build(), ranks, FlushInterval(0, microbatches, None, 0))
+    path.write_text(write([timeline.order(rank) for rank in range(ranks)]))
+    check_schedule_file(parse(path.read_text()))
+    on_ranks(ranks, train, path, microbatches, transport="gloo")
 
 
 @pytest.mark.exhaustive

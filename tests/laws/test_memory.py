@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,18 +16,18 @@ from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.conformance.memory import check_memory, count_memory
 from suite.core.grid import Grid
+from suite.core.protocols import World
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.pruning.settings import Pruning
+from suite.engine.system import EngineSystem
 from suite.memory.layout import compressed, offloaded, resident
 from tests.support.cases import engine_of, gpt_case
 from tests.support.drawn import cells, few
 from tests.support.masked import FixedMask, random_mask
-from tests.support.persistent_ranks import run_persistent
-from tests.support.ranks import ROOT
+from tests.support.ranks import on_ranks
 from tests.support.systems import every_system
 
-PROGRAM = ROOT / "tests" / "distributed" / "program_memory.py"
 OFFLOADED_SAMO = ["system=axonn_samo", "precision=bf16", "memory=samo_offload"]
 SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
 
@@ -140,10 +141,11 @@ def test_pruned_states_match_layout(sparsity: float, what: str, formula: tuple[s
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.exhaustive)])
-def test_predicted_memory_matches_counted(tmp_path: Path, ranks: int) -> None:
+def test_predicted_memory_matches_counted(ranks: int) -> None:
     rows = few(configs(ranks), 4, ranks)
     resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
-    counts = counted_by(ranks, resolved, tmp_path / "job.json")
+    alone = threads.LoopbackWorld(threads.Hub(1), 0)
+    counts = on_ranks(ranks, count, resolved) if ranks > 1 else [count(alone, resolved)]
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
         check_memory(config, [measured[number] for measured in counts], f"{' '.join(row)} on {config.grid.build()}")
 
@@ -166,20 +168,32 @@ def test_a_replay_counts_the_bytes_of_each_rank(tmp_path: Path) -> None:
     assert record.metrics["peak_memory"].values == (max(map(sum, measured)),)
 
 
-def test_messages_that_a_rank_receives_late_are_counted(tmp_path: Path) -> None:
+DELAY = 0.3  # seconds in which the first rank could send all microbatches of its next batch
+
+
+def count_late(world: World, config: RunConfig) -> list[dict[str, int]]:
+    """Memory of two batches, before the second of which rank 1 polls for messages."""
+    system = EngineSystem(world=world, config=config)
+    batch = config.data.source.build().batch(0, size=config.batch.size, seed=0, shape=config.model.shape.build())
+    _, prompt = system.memory(batch)
+    until = perf_counter() + DELAY * world.rank
+    while perf_counter() < until:
+        system.engine.state.comm.transport.progress()
+    _, late = system.memory(batch)
+    system.close()
+    return [prompt, late]
+
+
+def test_messages_that_a_rank_receives_late_are_counted() -> None:
     """No rank sends a message of a counted batch before all ranks count: else the input of a stage would be missing."""
-    overrides = ["system=gpipe", "grid.inter=2"]  # every forward pass comes first, whatever the timing
-    job = tmp_path / "job.json"
-    job.write_text(json.dumps(resolve([*SMALL_TEXT, *overrides]).plain()))
-    run_persistent(2, ROOT / "tests" / "distributed" / "program_late_count.py", str(job))
-    prompt, late = json.loads(job.with_name("rank1.json").read_text())
+    config = resolve([*SMALL_TEXT, "system=gpipe", "grid.inter=2"])  # every forward pass comes first
+    prompt, late = on_ranks(2, count_late, config)[1]
     assert sum(late.values()) >= (1 - 0.01) * sum(prompt.values())
 
 
-def counted_by(ranks: int, configs: list[RunConfig], job: Path) -> list[list[dict[str, Any]]]:
-    """Counted memory of every rank for each config, on ranks under mpiexec or on a single rank in this process."""
-    if ranks == 1:
-        return [[count_memory(threads.LoopbackWorld(threads.Hub(1), 0), config) for config in configs]]
-    job.write_text(json.dumps([config.plain() for config in configs]))
-    run_persistent(ranks, PROGRAM, str(job))
-    return [json.loads(job.with_name(f"rank{rank}.json").read_text()) for rank in range(ranks)]
+def count(world: World, configs: list[RunConfig]) -> list[dict[str, Any]]:
+    """Counted memory of this rank for each config."""
+    before = "torch._dynamo" in sys.modules  # loaded by an earlier function of these ranks
+    counted = [count_memory(world, config) for config in configs]
+    assert before or "torch._dynamo" not in sys.modules, "counting loads a compiler: seconds per rank"
+    return counted

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import torch.distributed as dist
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from suite.config.locate import locate
 from suite.config.plugins import build
 from suite.config.run import RunConfig
+from suite.core.protocols import World
 from suite.data.text import batch_at
+from suite.engine.system import EngineSystem
 
 HELD_OUT = 10_000  # the number of a batch that no training reaches
 
@@ -63,3 +71,52 @@ def losses_of(kind: Any, overrides: Sequence[str], batches: int, device: str = "
     )
     size, shape = config.batch.size, config.model.shape.build()
     return [system.train_batch(data.batch(n, size=size, seed=config.seed, shape=shape)) for n in range(batches)]
+
+
+# -- several systems on the ranks of a world ---------------------------------------------------------------------------
+
+
+def counting(passes: Counter[str]) -> RemovableHandle:
+    """Every forward pass of a layer of the model into `passes`, a split block's as a block's."""
+
+    def begin(module: nn.Module, inputs: Any) -> None:
+        kind = type(module)
+        if kind.__module__ in ("suite.models.gpt", "baselines.tensor_parallel"):
+            passes[kind.__name__] += 1
+
+    return nn.modules.module.register_module_forward_pre_hook(begin)
+
+
+def unrounded(system: Any) -> bool:
+    """Whether some master is no number of bfloat16: masters begin as the weights that every system begins with."""
+    if hasattr(system, "stepper"):
+        masters = system.stepper.masters
+    else:
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        masters = [safe_get_full_fp32_param(weight) for weight in system.engine.module.parameters()]
+    return any(bool((master.bfloat16() != master).any()) for master in masters)
+
+
+def peer_curves(world: World, batches: int, configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
+    """The curve of each config's system on this rank, and the forward passes of its last batch by kind of layer.
+
+    Passes are counted where they begin, as a recomputation may end before its layer does; in the first batches of a
+    kind PyTorch's pipelines also try out shapes.
+    """
+    passes: Counter[str] = Counter()
+    handle, curves = counting(passes), []
+    for config in configs:
+        kind = locate(config.system.target)
+        kind.probe(config)
+        system = kind(world=world, config=config)
+        own = isinstance(system, EngineSystem)
+        assert config.precision.half is None or own or unrounded(system), "masters begin rounded"
+        mine = curve(system, config, batches)
+        passes.clear()
+        system.train_batch(batch(config, batches))
+        curves.append(mine | {"passes": dict(passes)})
+        system.close()
+        assert dist.is_initialized() == (world.size > 1), "a group of one's own is ended"
+    handle.remove()
+    return curves

@@ -205,13 +205,13 @@ def test_run_over_its_budget_and_slow_test_without_a_reason_are_faults() -> None
     assert seconds.over_budget(whole=True) == []
 
 
-def test_persistent_ranks_run_first_and_timed_tests_last(conftest: Any) -> None:
+def test_lasting_ranks_run_first_and_timed_tests_last(conftest: Any) -> None:
     scheduler = conftest.pytest_xdist_make_scheduler(SimpleNamespace(getvalue=lambda _: ["popen", "popen"]), None)
     files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     assert [start for start in (*conftest.RANKS, *conftest.LONG, *conftest.TIMED) if not (ROOT / start).exists()] == []
-    sharing = {name for name, text in files.items() if "import run_persistent" in text and "test_conftest" not in name}
+    sharing = {name for name, text in files.items() if "import on_ranks" in text and "test_conftest" not in name}
     scope = {name: scheduler._split_scope(f"{name}::test_x[a-b]") for name in files}
-    assert {name for name in files if scope[name] == "ranks"} == sharing, "persistent ranks belong to one worker"
+    assert {name for name in files if scope[name] == "ranks"} == sharing, "lasting ranks belong to one worker"
     order = sorted(files, key=conftest._position)
     assert scope[order[0]] == "ranks"
     assert scope[order[-1]] == "timed"
