@@ -30,13 +30,13 @@ from suite.core.record import LINES
 from suite.core.resources import ROOT, conf_folder
 from suite.core.trace import Trace
 from suite.core.units import seconds
-from suite.papers.public.tables import ACCURACY, CONSTANTS
 from suite.regression.committed import changed_settings
 from suite.report import write_report
 from suite.report.files import write
 from suite.report.load import ReportStore, StoredRecord, read_store
 from suite.report.tables.claim_tables import anchor
 from suite.runner import provenance
+from suite.simulate.validation.tables import ACCURACY, CONSTANTS
 
 MANIFEST = "MANIFEST.sha256"
 PAGE = "reports/index.html"

@@ -23,14 +23,14 @@ from suite.core.words import format_count
     "Score the simulator on public measurements of training steps.",
     "reports=FOLDER",
     keys={
-        "cells": "FILE       measurements, as suite/papers/public/cells.yaml (default: that file)",
+        "cells": "FILE       measurements, as suite/simulate/validation/cells.yaml (default: that file)",
         "reports": "FOLDER   folder of accuracy.csv (default: reports)",
     },
 )
 def main(arguments: Arguments) -> int:
-    from suite.papers.public.accuracy import scorable_cells, score
-    from suite.papers.public.cells import CELLS
-    from suite.papers.public.tables import ACCURACY, shown, tables
+    from suite.simulate.validation.accuracy import scorable_cells, score
+    from suite.simulate.validation.cells import CELLS
+    from suite.simulate.validation.tables import ACCURACY, shown, tables
 
     path = arguments.value("cells", str(CELLS))
     if not path:

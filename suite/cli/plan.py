@@ -21,11 +21,11 @@ from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.exit_codes import Exit
 
 if TYPE_CHECKING:
-    from suite.papers.public.calibrate import FittedConstant, Shares
     from suite.simulate.network.machine import Machine
     from suite.simulate.operations.layouts import RankedLayouts
     from suite.simulate.operations.setup import TrainingSetup
     from suite.simulate.operations.step import TrainingStep
+    from suite.simulate.validation.calibrate import FittedConstant, Shares
     from suite.workload import LanguageModel, Transformer
 
 REQUIRED = {"model": "llama3_8b", "machine": "h100", "devices": "64"}  # and an example of each
@@ -76,8 +76,8 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
 
     Raises InvalidRequest for a missing key and for a wrong value.
     """
-    from suite.papers.public.calibrate import share_of, with_share
     from suite.simulate.operations.layouts import one_device
+    from suite.simulate.validation.calibrate import share_of, with_share
 
     for key, example in REQUIRED.items():
         if not arguments.value(key, ""):
@@ -153,9 +153,9 @@ def share_line(base: TrainingSetup, fitted: Sequence[FittedConstant]) -> str:
 def main(arguments: Arguments) -> int:
     import pandas as pd
 
-    from suite.papers.public.calibrate import constants, shares
-    from suite.papers.public.cells import load_cells
-    from suite.papers.public.nearest import nearest_answers
+    from suite.simulate.validation.calibrate import constants, shares
+    from suite.simulate.validation.cells import load_cells
+    from suite.simulate.validation.nearest import nearest_answers
 
     fitted, top = constants(), whole(arguments, "top", TOP)
     base, devices = setup_of(arguments, shares(fitted))

@@ -188,9 +188,9 @@ def _fill_printed_values(base: RunConfig, commands: Sequence[list[str]]) -> None
 
 def score_simulator(folder: Path, progress: Progress) -> None:
     """Score the simulator on public measurements, for the page of `folder`. A refusal is printed."""
-    from suite.papers.public.accuracy import scorable_cells, score
-    from suite.papers.public.cells import CELLS
-    from suite.papers.public.tables import groups
+    from suite.simulate.validation.accuracy import scorable_cells, score
+    from suite.simulate.validation.cells import CELLS
+    from suite.simulate.validation.tables import groups
 
     progress.print_line(f"simulator against public measurements, about {seconds(ACCURACY_SECONDS)}")
     try:

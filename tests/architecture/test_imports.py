@@ -21,10 +21,10 @@ from typing import NamedTuple
 from tests.architecture.trees import ROOT, trees
 from tests.support.scripts import printed
 
-ROWS = r"claims|papers\.public\.tables"
+ROWS = r"claims|simulate\.validation\.tables"
 SIZES = r"suite\.models\.image_shapes"  # torch counts their layers when these are asked for
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
-LIGHT = r"(claims/(claim|blind|load)|papers/public/tables)"
+LIGHT = r"(claims/(claim|blind|load)|simulate/validation/tables)"
 FORMULA = r"(formulas|closed_forms|model_states|finite_difference)"
 FORMULAS = r"suite/papers/((axonn|samo)/(formulas|closed_forms)|closed_forms|model_states|finite_difference)\.py$"
 TORCH = (
@@ -36,14 +36,14 @@ FORBIDDEN = (  # files, and names that they do not import
     (r"suite/simulate/", r"suite\.engine"),
     (r"suite/", r"baselines"),
     # what a claim measures depends on no claim
-    (r"suite/(core|comm|engine|memory|gnn|simulate)/", r"suite\.(papers|claims)"),
+    (r"suite/(core|comm|engine|memory|gnn|simulate(?!/validation))/", r"suite\.(papers|claims)"),
     (rf"(?!{TORCH})", r"torch|torchvision"),
     (r"(?!suite/comm/p2p/mpi\.py$)", r"mpi4py"),
     (r"(?!suite/config/compose\.py$)", r"hydra|omegaconf"),
     (r"(?!suite/(config|claims)/)", r"pydantic|pydantic_core"),
     (r"suite/report/", rf"suite\.(?!(core|stats|report|{ROWS})(\.|$)).*"),
     (r"suite/stats/", r"suite\.(?!(core|stats)(\.|$)).*"),
-    (r"suite/papers/(?!public/)", r"suite\.(report|cli)"),
+    (r"suite/(papers|simulate(?!/validation))/", r"suite\.(report|cli)"),
     (rf"suite/{LIGHT}\.py$", r"suite\.(?!(core|claims)(\.|$)).*"),
 )
 ONLY = (  # files, and the names next to the standard library that they import at the top of a module
@@ -55,7 +55,14 @@ ONLY = (  # files, and the names next to the standard library that they import a
     (r"baselines/sputnik/cuda\.py$", r"suite|torch|baselines|triton"),  # imported late; a kernel needs its names
 )
 PURE_PACKAGES = ("schedule", "weights", "memory", "workload", "simulate")
-ARRAYS = ("executor", "network.exchange", "full_graph", "static_order", "schedule_comparison")  # of simulate
+ARRAYS = (
+    "executor",
+    "network.exchange",
+    "full_graph",
+    "static_order",
+    "schedule_comparison",
+    "validation",
+)  # of simulate
 PARENT = (  # modules that a process without ranks loads
     *("suite.config.compose", "suite.runner.runs", "suite.simulate.worker"),
     *("suite.claims.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),

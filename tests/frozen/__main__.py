@@ -22,9 +22,9 @@ from suite.claims.claim import Evidence
 from suite.claims.verdicts_now import judge_with_records
 from suite.cli.run import run
 from suite.core.errors import InvalidRequest, SuiteError
-from suite.papers.public.accuracy import scorable_cells, score
-from suite.papers.public.cells import CELLS
 from suite.runner.runs import expand
+from suite.simulate.validation.accuracy import scorable_cells, score
+from suite.simulate.validation.cells import CELLS
 from tests.conf import test_wrong_commands as wrong
 from tests.support.refusals import setting
 from tests.support.systems import every_system

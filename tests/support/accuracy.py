@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from suite.papers.public.accuracy import Accuracy
+from suite.simulate.validation.accuracy import Accuracy
 
 ROW: dict[str, Any] = {
     **{"id": "a", "group": "near", "family": "Megatron-LM", "device": "A100-80", "quality": "high", "status": "ok"},

@@ -18,7 +18,7 @@ from suite.core.exit_codes import Exit
 from tests.support.drawn import cells
 
 RECORD = next((Path(__file__).parents[2] / "reports" / "measured").glob("*/*.jsonl")).read_text().splitlines()[0]
-CELLS = (Path(__file__).parents[2] / "suite" / "papers" / "public" / "cells.yaml").read_text()[:20_000]
+CELLS = (Path(__file__).parents[2] / "suite" / "simulate" / "validation" / "cells.yaml").read_text()[:20_000]
 SYSTEM = "# @package _global_\ndefaults: [/system/axonn]\nsystem: {{_target_: {module}.Mine, name: mine}}\n"
 BINARY = b"\xff\xfe\x00\x80" * 60
 NUMBERS = count()

@@ -33,7 +33,7 @@ COMMANDS = {  # command line, and the first function of its work
     "nightly reports={}": "suite.regression.nightly.run.run",
     "compare a b --json {}": "suite.regression.record_sets.read",
     "artifact reports={}": "suite.artifact.build.make",
-    "accuracy reports={}": "suite.papers.public.accuracy.score",
+    "accuracy reports={}": "suite.simulate.validation.accuracy.score",
     "report reports={}": "suite.report.page.page.write_report",
 }
 

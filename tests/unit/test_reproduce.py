@@ -14,10 +14,10 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
-from suite.papers.public import tables
-from suite.papers.public.cells import load_cells
 from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
+from suite.simulate.validation import tables
+from suite.simulate.validation.cells import load_cells
 from tests.support.refusals import refused
 
 Done = list[tuple[str, Any]]
@@ -74,14 +74,14 @@ def test_scores_are_for_the_page_of_the_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = tuple(cell for cell in load_cells() if cell.group in ("zb_sync", "titan_h200"))
-    monkeypatch.setattr("suite.papers.public.accuracy.load_cells", lambda path: cells)
+    monkeypatch.setattr("suite.simulate.validation.accuracy.load_cells", lambda path: cells)
     progress = Progress(reproduce.ACCURACY_SECONDS)
     reproduce.score_simulator(tmp_path, progress)
     found = tables.read(tmp_path)
     assert found is not None
     assert found[0]["low"].isna().all(), "suite accuracy makes ranges"
     assert progress.remaining == 0.0
-    monkeypatch.setattr("suite.papers.public.accuracy.load_cells", lambda path: ())
+    monkeypatch.setattr("suite.simulate.validation.accuracy.load_cells", lambda path: ())
     reproduce.score_simulator(tmp_path, progress)
     assert "refused: cells=" in capsys.readouterr().err
 

@@ -22,7 +22,6 @@ from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
-from suite.papers.public import tables
 from suite.report import derive, expectations, records
 from suite.report.files import inert, templates, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
@@ -31,6 +30,7 @@ from suite.report.panels import published_figures
 from suite.report.panels.accuracy_section import AccuracySection, accuracy_section
 from suite.report.plots import perfetto, svg
 from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard, summary_tables
+from suite.simulate.validation import tables
 
 _TEMPLATES = PACKAGE / "report" / "templates"
 _INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from suite.papers.public import tables
 from suite.report.page import page_budget
 from suite.report.plots import figure
 from suite.report.plots.plots import Picture
 from suite.report.tables.record_tables import NONE, Cell, Column, Table, number
+from suite.simulate.validation import tables
 
 MOST = 60.0  # percent; larger errors are clipped, and their number stands next to them
 _BAR, _DOT, _NULL = "#8fb3d9", "#2f74b5", "#e0912f"
@@ -38,7 +38,7 @@ class AccuracySection:
 
 
 def accuracy_section(steps: pd.DataFrame, constants: pd.DataFrame) -> AccuracySection:
-    """The section of the frames of suite.papers.public.tables."""
+    """The section of the frames of suite.simulate.validation.tables."""
     groups = tables.groups(steps).sort_values("mean error", ascending=False, kind="stable")
     found = tuple(_table(title, frame) for title, frame in tables.tables(steps, constants).items())
     return AccuracySection(int(groups["cells"].sum()), len(groups), _picture(groups.head(page_budget.GROUPS)), found)

@@ -4,8 +4,8 @@ A generation is a closed list of what a training stack has: unfused kernels, fus
 graphs, FP8 products, FP4 products. Every value is physical: shares of a data sheet's figures, bytes, seconds.
 `products` is the one fitted constant: the rate of large matrix products relative to the best published product of the
 device (Machine.sustained), by family of devices. The simulator of public cells takes the fitted values of
-suite/papers/public/constants.yaml instead. sources.yaml has the source and the range of each constant. The values are
-in generations.json, which a browser reads too:
+suite/simulate/validation/constants.yaml instead. sources.yaml has the source and the range of each constant. The values
+are in generations.json, which a browser reads too:
 
     unfused     kernels of 2019 and 2020: attention scores in memory, separate element-wise kernels
     fused       kernels of 2021 and 2022: fused softmax, fused bias and activation, attention scores in memory

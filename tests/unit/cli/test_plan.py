@@ -14,8 +14,8 @@ from suite.cli import plan
 from suite.cli.main import main
 from suite.config.families import content
 from suite.core.exit_codes import Exit
-from suite.papers.public.calibrate import FittedConstant, constants, share_of, shares
 from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.validation.calibrate import FittedConstant, constants, share_of, shares
 from suite.workload import flops
 
 LINE = "model=llama3_8b machine=h100 devices=8 batch=16 top=3"

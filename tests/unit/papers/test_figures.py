@@ -28,10 +28,10 @@ from suite.core.record import Source
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, WAIT, Span, Trace
 from suite.papers.axonn import figures as axonn
 from suite.papers.axonn import scaling as axonn_scaling
-from suite.papers.public.calibrate import constants
 from suite.papers.samo import figures as samo
 from suite.runner.executors.registry import without_ranks
 from suite.simulate.block_model import SimulationPlan
+from suite.simulate.validation.calibrate import constants
 from suite.simulate.worker import Simulation
 from tests.support.drawn import drawn
 from tests.support.modelled import conf

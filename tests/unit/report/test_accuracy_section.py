@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from suite.claims import load
-from suite.papers.public.tables import ACCURACY
 from suite.report import write_report
 from suite.report.page import page_budget
 from suite.report.panels.accuracy_section import accuracy_section
+from suite.simulate.validation.tables import ACCURACY
 from tests.support.accuracy import CONSTANT, FAR, steps, write
 from tests.support.pages import Page
 

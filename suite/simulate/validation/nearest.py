@@ -9,12 +9,12 @@ from collections.abc import Collection, Sequence
 from math import log
 
 from suite.core.protocols import Schedule
-from suite.papers.public.adapter import scored_setups
-from suite.papers.public.answers import CellAnswer, answer
-from suite.papers.public.calibrate import Shares
-from suite.papers.public.cells import PublicCell
 from suite.schedule.placement import is_placed, is_split
 from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.validation.adapter import scored_setups
+from suite.simulate.validation.answers import CellAnswer, answer
+from suite.simulate.validation.calibrate import Shares
+from suite.simulate.validation.cells import PublicCell
 
 COUNT = 5
 DIFFERENT = 1.0

@@ -13,11 +13,11 @@ import pytest
 from suite.cli.accuracy import main
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
-from suite.papers.public import tables
-from suite.papers.public.accuracy import NULL_MODELS, null_errors
-from suite.papers.public.calibrate import constants
-from suite.papers.public.cells import CELLS, PublicCell, load_cells
-from suite.papers.public.tables import ACCURACY, MAX_BYTES
+from suite.simulate.validation import tables
+from suite.simulate.validation.accuracy import NULL_MODELS, null_errors
+from suite.simulate.validation.calibrate import constants
+from suite.simulate.validation.cells import CELLS, PublicCell, load_cells
+from suite.simulate.validation.tables import ACCURACY, MAX_BYTES
 from tests.support.accuracy import steps, write
 from tests.support.refusals import refused
 

@@ -18,10 +18,10 @@ from suite.config.plugins import build
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.protocols import Schedule
-from suite.papers.public.cells import CellMachine, PublicCell
 from suite.simulate.network.machine import Link, Machine
 from suite.simulate.operations.generation import generations
 from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.validation.cells import CellMachine, PublicCell
 from suite.workload.language_model import LanguageModel
 
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
 from suite.core.plain_data import read_dataclass
 from suite.core.trace import WAIT
-from suite.papers.public.adapter import SCHEDULES, schedule_of
-from suite.papers.public.cells import PublicCell
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
 from suite.simulate.operations.generation import generations
+from suite.simulate.validation.adapter import SCHEDULES, schedule_of
+from suite.simulate.validation.cells import PublicCell
 from suite.simulate.worker import NetworkModel, simulate
 
 SOURCE = "arXiv 2401.10241"  # cells of this source have printed pass times

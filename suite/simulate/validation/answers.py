@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from suite.core.errors import SuiteError
-from suite.papers.public.adapter import plausible_setups, to_setup
-from suite.papers.public.calibrate import Shares, pair_of, share_of, with_share
-from suite.papers.public.cells import PublicCell
-from suite.papers.public.variants import CHOSEN, ModelVariant
 from suite.simulate.operations.step import simulate_step
+from suite.simulate.validation.adapter import plausible_setups, to_setup
+from suite.simulate.validation.calibrate import Shares, pair_of, share_of, with_share
+from suite.simulate.validation.cells import PublicCell
+from suite.simulate.validation.variants import CHOSEN, ModelVariant
 
 REFUSED = 1.0
 

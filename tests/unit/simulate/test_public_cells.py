@@ -11,8 +11,11 @@ import pytest
 import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.papers.public import adapter, calibrate
-from suite.papers.public.accuracy import (
+from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
+from suite.simulate.operations.generation import generations
+from suite.simulate.operations.step import simulate_step
+from suite.simulate.validation import adapter, calibrate
+from suite.simulate.validation.accuracy import (
     NULL_MODELS,
     answers,
     constant_spreads,
@@ -21,23 +24,27 @@ from suite.papers.public.accuracy import (
     score,
     step_lines,
 )
-from suite.papers.public.adapter import ToldSettings, assumed, node_bandwidth, plausible_setups, sharding_of, to_setup
-from suite.papers.public.answers import CellAnswer, answer, answer_range, memory_error
-from suite.papers.public.calibrate import constants
-from suite.papers.public.cells import CellMachine, Measurement, PublicCell, load_cells
-from suite.papers.public.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
-from suite.papers.public.schedule_steps import (
+from suite.simulate.validation.adapter import (
+    ToldSettings,
+    assumed,
+    node_bandwidth,
+    plausible_setups,
+    sharding_of,
+    to_setup,
+)
+from suite.simulate.validation.answers import CellAnswer, answer, answer_range, memory_error
+from suite.simulate.validation.calibrate import constants
+from suite.simulate.validation.cells import CellMachine, Measurement, PublicCell, load_cells
+from suite.simulate.validation.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
+from suite.simulate.validation.schedule_steps import (
     PrintedTimes,
     printed_rows,
     printed_times,
     scheduled_error,
     scheduled_step,
 )
-from suite.papers.public.tables import groups, orders, totals
-from suite.papers.public.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
-from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
-from suite.simulate.operations.generation import generations
-from suite.simulate.operations.step import simulate_step
+from suite.simulate.validation.tables import groups, orders, totals
+from suite.simulate.validation.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 

@@ -1,8 +1,8 @@
 """Accuracy of the simulator on public measurements: a frame with a row per measured step, and one with a row per
 fitted constant.
 
-Every table of the page and of `suite accuracy` is grouped from the two frames (suite.papers.public.tables). Nothing is
-fitted when they are made, except that leaving a family out fits the constants again without its cells.
+Every table of the page and of `suite accuracy` is grouped from the two frames (suite.simulate.validation.tables).
+Nothing is fitted when they are made, except that leaving a family out fits the constants again without its cells.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import pandas as pd
 from suite.claims.on_cores import map_on_cores
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
-from suite.papers.public.adapter import SCHEDULES, assumed, scored_setups
-from suite.papers.public.answers import CellAnswer, answer, answer_range, memory_error
-from suite.papers.public.calibrate import (
+from suite.report.files import inert
+from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.validation.adapter import SCHEDULES, assumed, scored_setups
+from suite.simulate.validation.answers import CellAnswer, answer, answer_range, memory_error
+from suite.simulate.validation.calibrate import (
     HIGHEST,
     LOWEST,
     Shares,
@@ -33,12 +35,10 @@ from suite.papers.public.calibrate import (
     shares,
     throughput,
 )
-from suite.papers.public.cells import PublicCell, load_cells
-from suite.papers.public.schedule_steps import scheduled_error
-from suite.papers.public.tables import ACCURACY, CONSTANTS, NULL
-from suite.papers.public.variants import CHOSEN, ModelVariant, best_without, recorded_variants
-from suite.report.files import inert
-from suite.simulate.operations.setup import TrainingSetup
+from suite.simulate.validation.cells import PublicCell, load_cells
+from suite.simulate.validation.schedule_steps import scheduled_error
+from suite.simulate.validation.tables import ACCURACY, CONSTANTS, NULL
+from suite.simulate.validation.variants import CHOSEN, ModelVariant, best_without, recorded_variants
 
 BACKWARD_PASSES = 3  # passes of a training step: a forward pass, and a backward pass of twice its flops
 PROBES = (0.45, 0.9)  # shares at which each cell is simulated for the spread of a constant
@@ -75,7 +75,7 @@ def scorable_cells(path: Path) -> tuple[PublicCell, ...]:
             "cells",
             str(path),
             rule="at least one measured cell of high or medium quality to which no constant is fitted",
-            legal="suite/papers/public/cells.yaml",
+            legal="suite/simulate/validation/cells.yaml",
         )
     return cells
 

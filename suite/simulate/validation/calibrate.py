@@ -17,12 +17,12 @@ from statistics import median
 
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import SuiteError
-from suite.papers.public.adapter import machines, scored_setups, to_setup
-from suite.papers.public.cells import PublicCell
-from suite.papers.public.variants import CHOSEN, ModelVariant
 from suite.simulate.operations.generation import SoftwareGeneration
 from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
+from suite.simulate.validation.adapter import machines, scored_setups, to_setup
+from suite.simulate.validation.cells import PublicCell
+from suite.simulate.validation.variants import CHOSEN, ModelVariant
 
 MOST_CONSTANTS = 10
 LOWEST, HIGHEST = 0.05, 1.0  # no product is quicker than the best published one of its device (Machine.sustained)
