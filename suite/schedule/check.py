@@ -30,19 +30,6 @@ from suite.schedule.placement import is_plain, places
 
 # limits on the ops that a check visits, about a minute and about ten seconds, and on the ops that it stores
 MOST, SHORT, OPS = 100_000_000, 20_000_000, 4_000_000
-TICKS = {
-    Kind.FORWARD: 1.0,
-    Kind.BACKWARD: 2.0,
-    Kind.INPUT: 1.0,
-    Kind.WEIGHT: 1.0,
-    Kind.UPDATE: 0.0,
-    Kind.EVALUATE: 1.0,
-}
-
-
-def ticks(op: Op) -> float:
-    """Default duration: a backward pass takes twice its forward pass (AxoNN Figure 1, SAMO Figure 3)."""
-    return TICKS[op.kind]
 
 
 def op_costs(forward: float, backward: float, weight: float, update: float = 0.0) -> Callable[[Op], float]:
@@ -56,6 +43,9 @@ def op_costs(forward: float, backward: float, weight: float, update: float = 0.0
         Kind.EVALUATE: forward,
     }
     return lambda op: float(costs[op.kind])
+
+
+ticks = op_costs(1.0, 2.0, 1.0)  # a backward pass takes twice its forward pass (AxoNN Figure 1, SAMO Figure 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 
 from suite.core.errors import IllegalSchedule, InvalidRequest, refuse
-from suite.core.op import COMPLETES_MICROBATCH, FlushInterval, Kind, Op, Place, Program, message_of, needs
+from suite.core.op import FlushInterval, Kind, Op, Place, message_of, needs
 from suite.schedule.check import Timeline, check, check_size, ticks
+from suite.schedule.ordered import Ordered, Pass
 
 _ACTION = re.compile(r"(\d{1,9})(?:([FIBW]|(?:SEND|RECV)_[FB])(\d{1,9})|(UNSHARD|RESHARD|REDUCE_GRAD))", re.ASCII)
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
@@ -40,8 +41,8 @@ class ScheduleCell:
         return " and ".join(map(str, self.ops)) + f" (row {self.row}, column {self.column})"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSchedule:
+@dataclass(frozen=True)
+class ListedSchedule(Ordered):
     """Static schedule of a file.
 
     Attributes:
@@ -53,30 +54,19 @@ class ListedSchedule:
     homes: tuple[int, ...]
 
     @property
-    def split(self) -> bool:
-        """Whether weight gradients are ops of their own."""
-        return any(op.kind is Kind.WEIGHT for order in self.orders for op in order)
+    def split(self) -> bool:  # type: ignore[override]
+        return any(op.kind in (Kind.INPUT, Kind.WEIGHT) for order in self.orders for op in order)
 
     @property
     def microbatches(self) -> int:
         """Microbatches of the flush."""
         return 1 + max(op.index for order in self.orders for op in order)
 
-    def program(self, place: Place, interval: FlushInterval) -> Program:
-        for microbatches in interval.groups():
-            what = f"microbatches per update and replica with a schedule file: {len(microbatches)}"
-            other = len(microbatches) != self.microbatches
-            refuse([(other, what, "the number of microbatches in the file", f"{self.microbatches}")])
-            for op in self.orders[place.rank]:
-                yield (op._replace(index=microbatches[op.index]),)
-            yield (Op(place.stage, Kind.UPDATE, interval.update_of(microbatches[0])),)
-
-    def in_flight(self, place: Place, interval: FlushInterval) -> int:
-        activations = peak = 0
-        for op in self.orders[place.rank]:
-            activations += (op.kind is Kind.FORWARD) - (op.kind in COMPLETES_MICROBATCH)
-            peak = max(peak, activations)
-        return peak
+    def order(self, place: Place, microbatches: int) -> Iterable[Pass]:
+        what = f"microbatches per update and replica with a schedule file: {microbatches}"
+        other = microbatches != self.microbatches
+        refuse([(other, what, "the number of microbatches in the file", f"{self.microbatches}")])
+        return ((op.kind, op.stage, op.index) for op in self.orders[place.rank])
 
 
 @dataclass(frozen=True, slots=True)

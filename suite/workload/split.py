@@ -82,11 +82,11 @@ def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
         ends: Whether the first and the last layer are an embedding and a head. They are not counted, because AxoNN and
             SAMO divide transformer blocks only.
     """
-    if ends and layers - 2 >= stages:
-        costs = [0.0, *[1.0] * (layers - 2), 0.0]
-    else:
-        costs = [1.0] * layers
-    return by_cost(costs, stages)
+    return by_cost(_even_costs(layers, ends=ends and layers - 2 >= stages), stages)
+
+
+def _even_costs(layers: int, *, ends: bool) -> list[float]:
+    return [0.0, *[1.0] * (layers - 2), 0.0] if ends else [1.0] * layers
 
 
 def blocks(shape: Network, split: Split) -> tuple[int, ...]:
@@ -95,6 +95,7 @@ def blocks(shape: Network, split: Split) -> tuple[int, ...]:
     return tuple(sum(shapes[layer].checkpointed for layer in layers) for layers in split)
 
 
+@cache
 def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> Split:
     """Divide the layers of a network over `stages` stages.
 
@@ -103,9 +104,10 @@ def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> 
             there is a block for every stage. "cost" balances flops. "pipedream" applies PipeDream's rule to the
             seconds that follow from the shape and `rates`.
 
-    Raises InvalidRequest for more stages than layers.
+    Raises InvalidRequest for more stages than layers, and UnknownName for another rule.
     """
-    return _divide(shape, stages, by, rates or Rates())
+    cuts = cut_seconds(shape, rates or Rates()) if by == "pipedream" else ()
+    return by_cost(_costs(shape, by, rates, stages), stages, cuts)
 
 
 def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | None = None) -> Split:
@@ -123,18 +125,20 @@ def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | N
     homes = tuple(homes)
     if len(set(homes)) == len(homes):
         return divide(shape, len(homes), by, rates)
-    return _balance(_costs(shape, by, rates), homes, divide(shape, len(homes), by, rates))
+    return _balance(tuple(_costs(shape, by, rates)), homes, divide(shape, len(homes), by, rates))
 
 
-def _costs(shape: Network, by: str, rates: Rates | None) -> tuple[float, ...]:
+def _costs(shape: Network, by: str, rates: Rates | None, stages: int = 1) -> Sequence[float]:
     """Cost of each layer under a rule of `divide`."""
     shapes = shape.shapes()
     if by == "even":
         ends = not (shapes[0].checkpointed or shapes[-1].checkpointed)
-        return (0.0, *[1.0] * (len(shapes) - 2), 0.0) if ends else (1.0,) * len(shapes)
+        return _even_costs(len(shapes), ends=ends and len(shapes) - 2 >= stages)
     if by == "cost":
-        return tuple(float(layer.flops) for layer in shapes)
-    return tuple(layer_seconds(shape, rates or Rates()))
+        return [layer.flops for layer in shapes]
+    if by == "pipedream":
+        return layer_seconds(shape, rates or Rates())
+    raise UnknownName("split", by, ("even", "cost", "pipedream"))
 
 
 @cache
@@ -158,15 +162,3 @@ def _balance(costs: tuple[float, ...], homes: tuple[int, ...], split: Split) -> 
             if all(start < stop for start, stop in pairwise((0, *moved))) and (found := loads(moved)) < best:
                 ends, best, improved = moved, found, True
     return tuple(range(start, stop) for start, stop in zip((0, *ends), ends, strict=False))
-
-
-@cache
-def _divide(shape: Network, stages: int, by: str, rates: Rates) -> Split:
-    shapes = shape.shapes()
-    if by == "even":
-        return evenly(len(shapes), stages, ends=not (shapes[0].checkpointed or shapes[-1].checkpointed))
-    if by == "cost":
-        return by_cost([layer.flops for layer in shapes], stages)
-    if by == "pipedream":
-        return by_cost(layer_seconds(shape, rates), stages, cut_seconds(shape, rates))
-    raise UnknownName("split", by, ("even", "cost", "pipedream"))

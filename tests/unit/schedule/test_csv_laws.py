@@ -13,10 +13,6 @@ from tests.support.drawn import few
 from tests.support.refusals import refused
 from tests.support.schedules import SCHEDULES, flush, serves
 
-PAIR = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"
-TWO = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
-V = "0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0\n1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0\n"
-
 
 @pytest.mark.parametrize("name", few(sorted(SCHEDULES), 6))
 def test_written_file_is_legal(name: str) -> None:
@@ -35,11 +31,8 @@ def test_written_file_is_legal(name: str) -> None:
     [
         ("0F0,0B0,0F0\n1F0,1B0\n", "0F0 (row 1, column 3): 0F0 runs twice"),
         ("0F0,,0B0,0W0\n1F0,1B0\n", "0W0 (row 1, column 4): 0W0 comes before its input gradient"),
-        ("0F0\n1F0,1B0\n", "0U0 comes before the backward of microbatch 0"),
         ("0F0,0I0\n1F0,1B0\n", "0U0 comes before the weight gradient of microbatch 0"),
-        ("0F0,0F1,0B0,0B1\n1F0,1B0\n", "1U0 comes before the backward of microbatch 1"),
         ("0F0,0B0\n1B0,1F0\n", "1B0 (row 2, column 1): 1B0 comes before its forward"),
-        ("0F0,0W0,0I0\n1F0,1B0\n", "0W0 (row 1, column 2): 0W0 comes before its input gradient"),
         # the other rank has ended
         ("0F0,0F1,0I0,0W0,0W1,0I1\n1F0,1B0,1F1,1B1\n", "0W1 (row 1, column 5): 0W1 comes before its input"),
         ("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1"),
@@ -65,12 +58,11 @@ def test_pairs_whose_values_come_in_time_are_legal() -> None:
     ("text", "fault", "legal"),
     [
         ("", "a.csv has no op of stage 0", "0F0"),
-        *((text, "a.csv, row 1 has no op", "0F0,0B0") for text in ("\n\n", ",,\n")),
         ("0F0,0B0\n1UNSHARD\n", "a.csv, row 2 has no op", "0F0,0B0"),
         ("0F0,2F0x\n", "a.csv, row 1, column 2 is '2F0x'", "2F0"),
         *(
             (f"0F0,{cell}\n", f"column 2 is '{cell}'", "0F0")
-            for cell in ("0X0", "F0", "0F", "0U0", "-1B0", "0F\u0663", "()OVERLAP_F_B", "(0F1;0B0)OVERLAP")
+            for cell in ("0U0", "0F\u0663", "()OVERLAP_F_B", "(0F1;0B0)OVERLAP")
         ),
         ("0F0,0UNSHARD0\n", "column 2 is '0UNSHARD0'", "0UNSHARD"),
         ("0F0,0F99999999999\n", "column 2 is '0F99999999999'", "0F999999999"),
@@ -78,7 +70,7 @@ def test_pairs_whose_values_come_in_time_are_legal() -> None:
         ("0F0,2F0,2B0,0B0\n", "a.csv has no op of stage 1", "1F0"),
         *(
             (f"0F0,{cell}\n", f"column 2 is '{cell}'", "(0F1;0B0)")
-            for cell in ("(0F1;0F2)OVERLAP_F_B", "(0F1)OVERLAP_F_B", "(0F1;0SEND_F0)OVERLAP_F_B")
+            for cell in ("(0F1;0F2)OVERLAP_F_B", "(0F1;0SEND_F0)OVERLAP_F_B")
         ),
         ('0F0,"0B0\n', "a.csv is not a CSV file", "0F0,0B0"),
     ],

@@ -54,11 +54,10 @@ def slots(text: str) -> list[Slot]:
             ["stage 0 | F0 .  .  .  B0 ==", "stage 1 | .  F0 B0 == .  ."],
         ),
         ("0F0@0-1 0F1@1-2", 1, {"mark": Op.parse("0F1")}, ["stage 0 | F0   [F1]"]),
-        ("0F0@0-1 0F1@1-2", 1, {"mark": Op.parse("0F9")}, ["stage 0 | F0 F1"]),
         # two digits widen every column
         ("0F9@0-1 0F10@1-2 0B9@2-4 1F9@1-2", 2, {}, ["stage 0 | F9  F10 B9  ===", "stage 1 | .   F9  .   ."]),
-        ("0F0@0-1 0B0@1-3 0U0@3-3", 1, {}, ["stage 0 | F0 B0 =="]),  # ops of zero duration have no cell
-        ("0F0@0-0.25 0B0@0.25-0.75", 1, {"tick": 0.25}, ["stage 0 | F0 B0 =="]),
+        # ops of zero duration have no cell
+        ("0F0@0-0.25 0B0@0.25-0.75 0U0@0.75-0.75", 1, {"tick": 0.25}, ["stage 0 | F0 B0 =="]),
         ("", 2, {}, ["stage 0 |", "stage 1 |"]),
     ],
 )

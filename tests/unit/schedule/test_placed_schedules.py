@@ -22,7 +22,6 @@ from suite.schedule import ZBV, DualPipeV, LoopedBFS, MessageDriven, MessageDriv
 from suite.schedule.check import check
 from suite.schedule.placement import place_of, places
 from suite.schedule.staircase import Staircase
-from suite.schedule.static import fixed
 from tests.support.cases import gpt_case
 from tests.support.drawn import drawn, generator
 from tests.support.refusals import refused
@@ -101,11 +100,6 @@ def test_illegal_settings_are_refused(make: Callable[[], Schedule], key: str) ->
 
 
 # -- static order of a transport without wait-any ----------------------------------------------------------------------
-
-
-def test_ops_are_counted_on_from_the_work() -> None:
-    order = [Op(1, Kind.FORWARD, 1), Op(1, Kind.BACKWARD, 0), Op(1, Kind.UPDATE, 0)]
-    assert [str(op) for (op,) in fixed(order, FlushInterval(10, 2, None, 7))] == ["1F11", "1B10", "1U7"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from suite.core.errors import InvalidRequest
 from suite.workload import Transformer
 from suite.workload.megatron_activations import Kernels
 from suite.workload.recurrent import GNMT, ResidualLSTM
-from suite.workload.split import blocks, divide
 from tests.support.refusals import refused
 
 TINY = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=10)
@@ -102,11 +101,6 @@ def test_gnmt_by_hand() -> None:
     assert sixteen.parameters == 277_718_593
     assert [len(shape.shapes()) for shape in (eight, sixteen)] == [10, 18], "an embedding, a layer per LSTM, a head"
     assert (eight.layers, sixteen.layers, eight.tokens) == (8, 16, 100)
-
-
-def test_an_even_split_counts_lstms() -> None:
-    for shape, lengths in ((GNMT(), (2, 2, 2, 2)), (ResidualLSTM(), (1, 1, 1, 1))):
-        assert blocks(shape, divide(shape, 4, "even")) == lengths
 
 
 @pytest.mark.parametrize(
