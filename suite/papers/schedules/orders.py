@@ -6,34 +6,22 @@ and every count is read from a timeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from suite.claims.answer import Number
+from suite.config.families import CONF, family_members
+from suite.config.plugins import build
 from suite.core.errors import UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Schedule
-from suite.schedule import OneFOneB
 from suite.schedule.check import Timeline, check
-from suite.schedule.controllable_memory import ControllableMemory
-from suite.schedule.dual_pipe_v import DualPipeV
-from suite.schedule.message_driven_split import MessageDrivenSplit
-from suite.schedule.staircase import Staircase
-from suite.schedule.zbv import ZBV
 
-Variant = Callable[[int], Schedule]  # a schedule from its number of chunks, or from its cap on activations
-SCHEDULES: Mapping[str, Variant] = {
-    "one_f_one_b": lambda _: OneFOneB(),
-    "interleaved_1f1b": lambda chunks: Staircase(chunks=chunks),
-    "interleaved_zero_bubble": lambda chunks: Staircase(chunks=chunks, split=True),
-    "zb_h1": lambda _: Staircase(split=True),
-    "zb_h2": lambda _: Staircase(split=True, lead=2),
-    "zb_v": lambda _: ZBV(),
-    "v_half": lambda _: ControllableMemory("half"),
-    "v_min": lambda _: ControllableMemory("min"),
-    "dualpipe_v": lambda _: DualPipeV(),
-    "message_driven_split": lambda cap: MessageDrivenSplit(cap=cap),
+# schedules that the claims call as their papers do, and their names in conf/schedule
+NAMES = {
+    **{"interleaved_1f1b": "interleaved", "zb_v": "zbv", "dualpipe_v": "dual_pipe_v"},
+    **{"message_driven_split": "axonn_zb"},
 }
 
 
@@ -74,11 +62,16 @@ class PassTimes:
 EQUAL = PassTimes()
 
 
+@cache
 def schedule_of(name: str, variant: int = 0) -> Schedule:
     """The schedule of this name, with `variant` chunks or activations. Raises UnknownName for another name."""
-    if name not in SCHEDULES:
-        raise UnknownName("schedule of a claim", name, SCHEDULES)
-    return SCHEDULES[name](variant)
+    choices = family_members(CONF / "schedule")
+    if (choice := NAMES.get(name, name)) not in choices:
+        raise UnknownName("schedule of a claim", name, [*NAMES, *choices])
+    keys = choices[choice].keys
+    varied = {key: variant for key in ("chunks", "cap") if key in keys}
+    schedule: Schedule = build({**keys, **varied}, "schedule", Schedule)
+    return schedule
 
 
 @lru_cache(maxsize=256)
