@@ -36,7 +36,7 @@ def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int], bat
     assert losses[-1] < losses[0] - 0.5, "it learns"
 
 
-@pytest.mark.exhaustive  # that grids give the same bits in bfloat16, tests/laws/test_mixed.py holds at every run
+@pytest.mark.exhaustive  # that grids give the same bits in bfloat16, tests/laws/test_training.py holds at every run
 @pytest.mark.parametrize(("batches", "stages"), [(FEW, (4,)), (BATCHES, (2, 4))], ids=str)
 def test_in_bfloat16_grids_differ_by_the_order_of_sums_alone(batches: int, stages: tuple[int, ...]) -> None:
     """With everything on: as many replicas, the same bits; twice as many, other roundings."""

@@ -8,6 +8,7 @@ import pytest
 
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
+from suite.conformance.reference import SEED
 from suite.conformance.replays import compare_with_replay
 from suite.core.grid import Grid
 from suite.core.protocols import World
@@ -18,7 +19,6 @@ from suite.weights.policy import Predict
 from tests.support.cases import all_cases, gpt_case
 from tests.support.drawn import drawn
 from tests.support.ranks import on_ranks
-from tests.support.reference import SEED
 
 MOMENTUM = SGD(0.05, momentum=0.9)
 SYSTEMS: list[tuple[Any, Any]] = [

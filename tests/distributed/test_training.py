@@ -17,11 +17,10 @@ from suite.core.protocols import World
 from suite.engine.engine import Engine
 from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, AdamW
-from suite.memory.layout import compressed
+from suite.memory.layout import compressed, offloaded
 from tests.support.cases import gpt_case, odd_case
 from tests.support.drawn import drawn, few
-from tests.support.masked import MaskedTrainingCheck
-from tests.support.mixed import EVERYTHING, MixedPrecisionCheck
+from tests.support.masked import TrainingCheck
 from tests.support.ranks import on_ranks
 from tests.support.resuming import trained
 from tests.support.scripts import example
@@ -29,14 +28,20 @@ from tests.support.user_scripts import KINDS
 
 pytestmark = pytest.mark.ranks
 TWO = (Grid(inter=2), Grid(data=2))
+OFFLOADED = {
+    "memory": partial(offloaded, bucket=100),
+    "bucket_numel": 100,
+    "buckets_per_reduction": 3,
+    "activation_checkpointing": 1,
+}
 GRIDS = drawn([*TWO, Grid(inter=4), Grid(inter=2, data=2)], n=2)
 
 
 def mixed_precision(world: World, grid: Grid) -> int:
     """Compare mixed precision with all options with a plain loop. Returns the number of skipped batches."""
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
-    MixedPrecisionCheck(case, grid, "bfloat16", AdamW(0.01), 64.0).rank(world, **EVERYTHING)
-    return MixedPrecisionCheck(case, grid, "float16", AdamW(0.01), 2.0**19).rank(world, **EVERYTHING)
+    TrainingCheck(case, grid, AdamW(0.01), half="bfloat16", scale=64.0, **OFFLOADED).rank(world)
+    return TrainingCheck(case, grid, AdamW(0.01), half="float16", scale=2.0**19, **OFFLOADED).rank(world)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -124,19 +129,14 @@ def test_split_model_trains_and_gathers(grid: Grid, tmp_path: Path) -> None:
 
 # -- SAMO --------------------------------------------------------------------------------------------------------------
 
-AWAY = {
-    "memory": partial(compressed, bucket=100, offloaded=True),
-    "bucket_numel": 100,
-    "buckets_per_reduction": 3,
-    "activation_checkpointing": 1,
-}
+AWAY = OFFLOADED | {"memory": partial(compressed, bucket=100, offloaded=True)}
 OVERLAPPED = {"bucket_numel": 500, "buckets_per_reduction": 2}
 
 
 def masked_training(world: World, grid: Grid) -> None:
     case = gpt_case("dropout", "float32", dropout=0.3, layers=4)
     for half, more in ((None, {}), ("bfloat16", AWAY)):
-        MaskedTrainingCheck(case, grid, AdamW(0.01), 0.8, half=half, batches=(4, 1), **more).rank(world)
+        TrainingCheck(case, grid, AdamW(0.01), sparsity=0.8, half=half, batches=(4, 1), **more).rank(world)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -179,8 +179,8 @@ def reduced_bytes(
     Two replicas over MPI reduce by exchanging bytes, which are counted at the calls of MPI; others at torch's calls.
     """
     case, more = gpt_case("dropout", "float32", dropout=0.3, layers=4), OVERLAPPED if overlapped else {}
-    checked = MaskedTrainingCheck(case, TWO[1], AdamW(0.01), sparsity, half=half, what=what, batches=(), **more)
-    engine, batch = checked.engine(world), case.batch(0, 2, 2)
+    options = {"sparsity": sparsity, "what": what, "half": half, "batches": (), **more}
+    engine, batch = TrainingCheck(case, TWO[1], AdamW(0.01), **options).engine(world), case.batch(0, 2, 2)
     states, group = engine.state.model_states, engine.state.comm.data_parallel_group
     kept_entries = sum(index.numel() for index in states.kept.values())
     whole = sum(p.numel() for p in states.parameters if id(p) not in states.kept)

@@ -19,6 +19,7 @@ from baselines.spectrain import SpecTrain
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.families import content, groups
+from suite.conformance.reference import SEED
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import World
@@ -30,7 +31,6 @@ from suite.weights.policy import Predict
 from tests.support.asynchronous import Pipeline, Rule, largest_difference
 from tests.support.cases import Case, all_cases, gpt_case
 from tests.support.drawn import cells, drawn, few
-from tests.support.reference import SEED
 
 POLICIES: dict[str, Callable[[str], Any]] = {
     "pipedream": Stash,

@@ -16,6 +16,7 @@ from torch import nn
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm.p2p import threads
+from suite.conformance.reference import SEED
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
@@ -31,7 +32,6 @@ from suite.weights.policy import Latest, Predict
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask, random_mask
-from tests.support.reference import SEED
 from tests.support.refusals import fault, refused
 from tests.support.resuming import rank_state
 

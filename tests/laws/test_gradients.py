@@ -14,6 +14,7 @@ import torch
 from baselines.gpipe import GPipe
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
+from suite.conformance.reference import SEED, Reference, as_tuple
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.engine.random_state import drawing, initial
@@ -24,7 +25,6 @@ from suite.weights import Latest
 from tests.support.cases import Case, all_cases, gpt_case, shared_case
 from tests.support.drawn import cells, few
 from tests.support.laws import check_gradients, engine_of, gradients_of
-from tests.support.reference import SEED, Reference, as_tuple
 from tests.support.systems import every_system
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=2, inter=2)]

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
+from suite.conformance.reference import SEED, as_tuple
 from suite.engine.random_state import drawing, initial
 from suite.workload import evenly
 from tests.support.cases import Case
-from tests.support.reference import SEED, as_tuple
 
 Weights = list[torch.Tensor]
 

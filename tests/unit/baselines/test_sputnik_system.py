@@ -19,6 +19,7 @@ from suite.comm.p2p import threads
 from suite.config.compose import composed, resolve
 from suite.config.locate import locate
 from suite.config.run import RunConfig
+from suite.conformance.reference import SEED
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import Missing, Ready
@@ -31,7 +32,6 @@ from tests.support.cases import Case, text
 from tests.support.configs import altered
 from tests.support.drawn import cells, drawn
 from tests.support.masked import MaskedLoop, random_mask
-from tests.support.reference import SEED
 from tests.support.refusals import refused
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2)]
