@@ -19,11 +19,11 @@ from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.memory import predict_memory
 from suite.gnn.partition import Partition, Partitioner, partition
-from suite.gnn.plan import ExchangePlan, Placement, Volumes, validate_form
+from suite.gnn.plan import Placement, validate_form
 from suite.gnn.rank_shard import build_plans, build_shards, is_symmetric, sorted_transpose
 from suite.gnn.settings import exchange_settings, graph_settings, partitioner_settings, shape_of
 from suite.memory.optimizer_states import states_of
-from suite.workload.gcn import GCN
+from suite.simulate.full_graph import FullGraph
 
 CACHE = "cache"  # subfolder of the reports folder that keeps partitions
 WIDTH = {"float32": 4, "float64": 8}  # bytes of a value
@@ -36,20 +36,12 @@ def _load_graph(source: str, seed: int) -> tuple[Graph, csr_array, csr_array]:
     return graph, matrix, matrix if is_symmetric(matrix) else sorted_transpose(matrix)
 
 
-def _graph_and_matrices(config: RunConfig) -> tuple[Graph, csr_array, csr_array]:
-    """The configured graph, A and A^T."""
+def graph_of(config: RunConfig) -> tuple[Graph, csr_array, csr_array]:
+    """The configured graph, its operator A, which the backward product multiplies by, and A^T for the forward product.
+
+    Partitioners get A^T because it moves the wide features.
+    """
     return _load_graph(json.dumps(graph_settings(config).source.data(), sort_keys=True), config.seed)
-
-
-def graph_of(config: RunConfig) -> tuple[Graph, csr_array]:
-    """The configured graph and its operator A, the matrix of the backward product."""
-    graph, matrix, _ = _graph_and_matrices(config)
-    return graph, matrix
-
-
-def forward_of(config: RunConfig) -> csr_array:
-    """A^T, the matrix of the forward product. Partitioners get it because it moves the wide features."""
-    return _graph_and_matrices(config)[2]
 
 
 def placement_of(config: RunConfig) -> Placement:
@@ -66,7 +58,7 @@ def partitioner_of(config: RunConfig) -> Partitioner:
 def partition_of(config: RunConfig, k: int) -> Partition:
     """The configured partition into k parts, for the forward product, cached in the reports folder."""
     folder = Path(config.reports) / CACHE / "partitions"
-    return partition(partitioner_of(config), forward_of(config), k, seed=config.seed, folder=folder)
+    return partition(partitioner_of(config), graph_of(config)[2], k, seed=config.seed, folder=folder)
 
 
 def validate_run(config: RunConfig) -> None:
@@ -118,10 +110,8 @@ class Prepared:
     check = staticmethod(validate_run)
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
-        graph, matrix = graph_of(config)
+        graph, matrix, _ = graph_of(config)
         sizes = features_and_classes(config, graph)
-        assert graph.features is not None
-        assert graph.labels is not None
         placement = placement_of(config)
         self.partition = partition_of(config, placement.parts)
         begin = monotonic()
@@ -134,15 +124,7 @@ class Prepared:
         # two replicas sum by exchanging their products, which takes a receive buffer
         paired = placement.replication == 2 and config.pair_exchange
         moments = len(states_of(config.optimizer.target, config.optimizer.arguments, predicts=False))
-        for shard in build_shards(
-            forward,
-            backward,
-            features=graph.features,
-            labels=graph.labels,
-            masks={"train": graph.train, "validation": graph.validation, "test": graph.test},
-            classes=graph.classes,
-            dtype=model.dtype,
-        ):
+        for shard in build_shards(forward, backward, graph, model.dtype):
             shard.save(folder / f"rank-{shard.forward.rank}.npz")
             rank_memory.append(
                 predict_memory(
@@ -156,9 +138,11 @@ class Prepared:
                 )
             )
         self.memory = {kind: [by_kind[kind] for by_kind in rank_memory] for kind in rank_memory[0]}
+        back = None if backward is forward else backward.volumes
+        training = FullGraph(forward.volumes, shape, *sizes, form, back=back, value=width)
         flops = shape.flops(*sizes, vertices=graph.vertices, entries=int(matrix.nnz))
         self.metrics = {
-            **plan_metrics(forward, backward, shape, sizes, oblivious=exchange.oblivious, width=width),
+            **volume_metrics(training),
             "flops_per_batch": Metric("flop", "", (float(flops),)),
             "partition_time": Metric("s", "lower", (self.partition.seconds,), "from the cache" * self.partition.cached),
             "plan_time": Metric("s", "lower", (plan_seconds,)),
@@ -179,41 +163,19 @@ class Prepared:
         }
 
 
-def plan_metrics(
-    forward: ExchangePlan,
-    backward: ExchangePlan,
-    shape: GCN,
-    sizes: tuple[int, int],
-    *,
-    oblivious: bool,
-    width: int,
-) -> dict[str, Metric]:
-    """Planned rows of one forward product, and planned bytes of an epoch.
-
-    Args:
-        forward, backward: Plans of the two sparse products.
-        shape: The network.
-        sizes: Number of features and of classes.
-        oblivious: Whether the exchange sends all rows of every part.
-        width: Bytes of a value.
-    """
-    volumes = [plan.volumes.oblivious() if oblivious else plan.volumes for plan in (forward, backward)]
-    sent = np.zeros(forward.placement.processes)
-    for product in shape.products(*sizes):
-        sent += width * product.width * volumes[product.backward].send
-    return volume_metrics(volumes[0], float(sent.sum()))
+def rows(value: float, note: str = "") -> Metric:
+    """A number of rows."""
+    return Metric("row", "lower", (float(value),), note)
 
 
-def volume_metrics(product: Volumes, epoch_bytes: float) -> dict[str, Metric]:
+def volume_metrics(training: FullGraph) -> dict[str, Metric]:
     """Rows of one forward product, and the bytes that all processes send in an epoch."""
 
-    def rows(value: float, note: str = "") -> Metric:
-        return Metric("row", "lower", (float(value),), note)
-
+    product, sent = training.moved, float(np.sum(training.sent()))
     return {
         "rows_sent": rows(product.total, "one product, all processes"),
         "max_send": rows(product.send.max()),
         "max_receive": rows(product.receive.max()),
         "send_imbalance": Metric("percent", "lower", (product.imbalance,), "busiest sender over the mean"),
-        "planned_bytes": Metric("B", "lower", (epoch_bytes,), "one epoch, all processes"),
+        "planned_bytes": Metric("B", "lower", (sent,), "one epoch, all processes"),
     }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from suite.core.errors import DamagedRecord, InvalidRequest
+from suite.data.graphs.graph import Graph
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan, Placement
 
@@ -93,20 +94,16 @@ def is_symmetric(matrix: csr_array) -> bool:
 
 
 def build_shards(
-    forward: ExchangePlan,
-    backward: ExchangePlan,
-    *,
-    features: Array,
-    labels: Array,
-    masks: dict[str, Array],
-    classes: int,
-    dtype: str = "float32",
+    forward: ExchangePlan, backward: ExchangePlan, graph: Graph, dtype: str = "float32"
 ) -> Iterator[RankShard]:
     """Yield the shards of all ranks in rank order.
 
     Raises:
         InvalidRequest: No vertex is in the training mask, or a vertex in a mask has no legal label.
     """
+    features, labels, classes, masks = graph.features, graph.labels, graph.classes, graph.masks
+    assert features is not None
+    assert labels is not None
     counts = {name: int(masks[name].sum()) for name in MASKS}
     if not counts["train"]:
         raise InvalidRequest("no vertex in the training mask", rule="at least one")

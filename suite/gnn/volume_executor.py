@@ -17,6 +17,7 @@ from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
 from suite.gnn import partition_data
 from suite.gnn.partition.simple import Random
+from suite.gnn.partition_data import rows
 from suite.gnn.plan import count_volumes
 from suite.gnn.rank_shard import sorted_transpose
 from suite.gnn.settings import exchange_settings, shape_of
@@ -46,7 +47,7 @@ class VolumeExecutor:
 
     def run(self, config: RunConfig) -> ExecutorResult:
         """Raises DoesNotFit where a process needs more memory than a device of the modelled cluster has."""
-        graph, matrix = partition_data.graph_of(config)
+        graph, matrix, _ = partition_data.graph_of(config)
         placement = partition_data.placement_of(config)
         partition = partition_data.partition_of(config, placement.parts)
         training = self.full_graph(config, graph, matrix, partition.parts)
@@ -106,11 +107,8 @@ def volume_metrics(training: FullGraph) -> dict[str, Metric]:
     memory = np.sum(list(training.memory().values()), axis=0)
     row_sums = training.value * sum(training.widths) * np.max(moved.all_reduce_rows)
 
-    def rows(value: float, note: str = "") -> Metric:
-        return Metric("row", "lower", (float(value),), note)
-
     return {
-        **partition_data.volume_metrics(moved, float(np.sum(sent))),
+        **partition_data.volume_metrics(training),
         "mean_send": rows(moved.send.mean()),
         "max_pair": rows(moved.max_pair, "cut_P(G) in rows (G3)"),
         "max_bytes": Metric("B", "lower", (float(np.max(sent)),), "one epoch, busiest sender"),

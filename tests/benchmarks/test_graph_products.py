@@ -45,7 +45,7 @@ def times(graph: str, width: int, parts: int) -> dict[str, list[float]]:
     """Seconds of the first process's product, by implementation."""
     overrides = ["system=sparsity_aware", f"graph={graph}", *GRAPHS[graph], "graph.source.features=1"]
     config = resolve([*overrides, "partitioner=metis", "reports=."])
-    _, matrix = partition_data.graph_of(config)
+    _, matrix, _ = partition_data.graph_of(config)
     chosen = partition_data.partitioner_of(config).parts(matrix, parts, 0)
     block = LocalBlock.from_plan(ExchangePlan.build(matrix, chosen, Placement(parts)), 0)
     world = _Alone(0, parts)

@@ -66,18 +66,8 @@ def uneven(n: int, k: int, seed: int = 1) -> np.ndarray:
 
 def shards_of(graph: Problem, placement: Placement, parts: np.ndarray) -> list[RankShard]:
     """The shards of all ranks, in float64."""
-    forward, backward = build_plans(graph.operator, parts, placement)
-    return list(
-        build_shards(
-            forward,
-            backward,
-            features=graph.features,
-            labels=graph.labels,
-            masks=graph.masks,
-            classes=graph.classes,
-            dtype="float64",
-        )
-    )
+    plans: Any = build_plans(graph.operator, parts, placement)
+    return list(build_shards(*plans, graph, "float64"))
 
 
 def on_trainers(

@@ -155,6 +155,11 @@ class Graph:
         """Entries of the adjacency: an edge of a symmetric graph counts in both directions."""
         return int(self.adjacency.nnz)
 
+    @property
+    def masks(self) -> dict[str, Bools]:
+        """The parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
     @cached_property
     def symmetric(self) -> bool:
         """Whether every edge has a reverse of the same weight."""

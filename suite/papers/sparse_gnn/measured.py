@@ -72,13 +72,10 @@ def train_on_threads(exchange: str, processes: int, replication: int, form: str 
         )
     graph = GRAPH.load(0)
     assert graph.features is not None
-    assert graph.labels is not None
     matrix, placement = operator(graph), Placement.of(processes, replication)
     parts = partition(Random(), matrix, placement.parts, seed=0, folder=None).parts
     forward, backward = build_plans(matrix, parts, placement)
-    masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    data = partial(build_shards, features=graph.features, labels=graph.labels, classes=graph.classes)
-    shards = list(data(forward, backward, masks=masks, dtype="float64"))
+    shards = list(build_shards(forward, backward, graph, "float64"))
     shape = GCN()
 
     def main(world: LoopbackWorld) -> tuple[list[tuple[float, float]], int]:

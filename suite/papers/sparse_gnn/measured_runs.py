@@ -6,7 +6,7 @@ A run is prepared by the parent process from its configuration, as on the comman
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -38,12 +38,7 @@ def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dt
 
     matrix = operator(graph)
     forward, back = build_plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
-    masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    shards = list(
-        build_shards(
-            forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=classes, dtype=dtype
-        )
-    )
+    shards = list(build_shards(forward, back, replace(graph, classes=classes), dtype))
     exchange = locate(lab.exchanges["sparsity_aware"])
     return Trainer(shards[world.rank], world, exchange=exchange, optimizer=Adam(0.01), shape=shape, dtype=dtype)
 
@@ -150,10 +145,7 @@ def epochs_to_converge(
     graph: Any = build(graph_settings(config).source.data()).load(config.seed)
     matrix = operator(graph)
     forward, back = build_plans(matrix, partitioner_of(config).parts(matrix, 1, 0), Placement(1))
-    masks = {"train": graph.train, "validation": graph.validation, "test": graph.test}
-    (shard,) = build_shards(
-        forward, back, features=graph.features, labels=graph.labels, masks=masks, classes=graph.classes
-    )
+    (shard,) = build_shards(forward, back, graph)
 
     def main(world: Any) -> list[float]:
         trainer = Trainer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,12 @@ from scipy.sparse import csr_array
 from suite.config.compose import composed, resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.record import Outcome
+from suite.data.graphs import Graph
 from suite.gnn import partition_data
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard, build_plans, build_shards
-from suite.runner.executors.in_process import run_in_process
 from suite.runner.ranks.rank import KINDS, GraphRank
 from suite.runner.runs import Run, freeze
-from suite.runner.store import Store
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
@@ -46,7 +45,6 @@ IMPOSSIBLE = (
     ("model.dtype=float16", "model.dtype=float16"),
     ("system=axonn under executor=full_graph", "system=axonn", "executor=full_graph"),
     ("system=sparsity_aware partitioner=random", "executor=real"),
-    ("executor=replay", "executor=replay"),
     ("model=gcn under system=axonn", "system=axonn", "model=gcn"),
 )
 
@@ -95,10 +93,10 @@ def test_graph_without_features_labels_or_training_vertices_is_refused(tmp_path:
         partition_data.Prepared(config, tmp_path / "shards")
     plans = build_plans(csr_array(np.zeros((3, 3))), np.zeros(3, int), Placement(1))
     for label, train in ((-1, True), (0, False)):
-        masks = {name: np.array([name == "train" and train, False, False]) for name in ("train", "validation", "test")}
-        labels = np.array([label, 0, 0])
+        given = {"features": np.ones((3, 2), np.float32), "labels": np.array([label, 0, 0]), "classes": 2}
+        graph = Graph.of("g", [0], [1], 3, **given)
         with pytest.raises(InvalidRequest):
-            list(build_shards(*plans, features=np.ones((3, 2)), labels=labels, masks=masks, classes=2))
+            list(build_shards(*plans, replace(graph, train=np.array([train, False, False]))))
 
 
 def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> None:
@@ -113,8 +111,8 @@ def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> No
     assert not prepared.provenance["symmetric"]
     for of_partition, of_plan in (("partition_total", "rows_sent"), ("partition_max_send", "max_send")):
         assert prepared.metrics[of_partition].values == prepared.metrics[of_plan].values
-    _, matrix = partition_data.graph_of(config)
-    assert (partition_data.forward_of(config) != matrix.T).nnz == 0
+    _, matrix, transposed = partition_data.graph_of(config)
+    assert (transposed != matrix.T).nnz == 0
 
 
 @pytest.mark.parametrize("override", ["model.dtype=float64", "model.shape.epoch=lean"])
@@ -125,11 +123,3 @@ def test_volume_executor_agrees_with_prepared_run(tmp_path: Path, override: str)
     executed = config.executor.build().run(config)
     assert executed.metrics["planned_bytes"].values == prepared.metrics["planned_bytes"].values
     assert executed.memory["predicted"]["features"] == prepared.memory["features"]
-
-
-def test_missing_partition_file_is_an_outcome(tmp_path: Path) -> None:
-    overrides = ["executor=volumes", "partitioner=external", f"partitioner.file={tmp_path / 'none.part'}"]
-    run = run_of(*overrides, "grid.data=2", f"reports={tmp_path}")
-    record = run_in_process(run, Store(tmp_path))
-    assert record.outcome in (Outcome.UNSUPPORTED, Outcome.MISSING_DEPENDENCY)
-    assert "none.part" in record.reason

@@ -77,8 +77,7 @@ def test_imbalance_is_excess_of_busiest_sender_over_mean() -> None:
 def test_invalid_partition_grid_or_matrix_is_refused() -> None:
     for parts, subject in (
         (np.zeros(4, int), "shape (4,) for 5 vertices"),
-        (np.array([0, 1, 2, 0, 0]), "vertex 2 is in part 2; 0 more"),
-        (np.array([0, -1, 1, 0, 0]), "vertex 1 is in part -1; 0 more"),
+        (np.array([0, -1, 2, 0, 0]), "vertex 1 is in part -1; 1 more"),
         (np.zeros(5), "float64"),
     ):
         with refused(InvalidRequest, subject=subject):
