@@ -1,4 +1,4 @@
-"""Screenshots of a page for docs/pictures: its top, and a published figure of each paper, at a desk and on a phone.
+"""Screenshots for docs/pictures: the front page, and a published figure of each paper, at a desk and on a phone.
 
     python -m tests.pictures reports/index.html docs/pictures
 
@@ -19,6 +19,7 @@ from PIL import Image
 
 from suite.claims import load
 from suite.doctor.checks import find_chromium
+from suite.report.panels import published_figures
 from tests.support.browser import Tab, started
 
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
@@ -31,10 +32,8 @@ FIGURES = {
 }
 MOST_BYTES = 250_000
 # the figure with this anchor if it is drawn, else the first drawn figure of the paper
-_FIND = """((paper, wanted) => {
-    const papers = [...document.querySelectorAll("section.paper")];
-    const own = papers.find((one) => one.querySelector("h2").textContent.startsWith(paper));
-    const displays = own ? [...own.querySelectorAll(".display")] : [];
+_FIND = """((wanted) => {
+    const displays = [...document.querySelectorAll(".display")];
     const names = displays.filter((one) => one.querySelector("svg")).map((one) => one.querySelector("h3").id);
     return names.find((name) => name.endsWith(wanted)) ?? names[0] ?? "";
 })"""
@@ -58,14 +57,17 @@ def take(page: Path, folder: Path) -> list[Path]:
         for size, (width, height) in SIZES.items():
             tab = Tab(browser, page.resolve().as_uri()).open(width, height)
             files.append(shot(tab, folder / f"top_{size}.png"))
+            tab.close()
             for paper, name in load.titles().items():
-                anchor = tab.evaluate(f"{_FIND}({json.dumps(name)}, {json.dumps(FIGURES[paper])})")
+                own = page.with_name(published_figures.page_of(name))
+                tab = Tab(browser, own.resolve().as_uri()).open(width, height)
+                anchor = tab.evaluate(f"{_FIND}({json.dumps(FIGURES[paper])})") if own.is_file() else ""
                 if not anchor:
-                    raise ValueError(f"{page} draws no figure of {name}. Make it with make reproduce.")
+                    raise ValueError(f"{own} draws no figure of {name}. Make it with make reproduce.")
                 tab.evaluate(f"document.getElementById({json.dumps(anchor)}).scrollIntoView()")
                 tab.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
                 files.append(shot(tab, folder / f"{paper}_{size}.png"))
-            tab.close()
+                tab.close()
     return files
 
 

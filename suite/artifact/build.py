@@ -39,8 +39,8 @@ from suite.runner import provenance
 from suite.simulate.validation.tables import ACCURACY, CONSTANTS
 
 MANIFEST = "MANIFEST.sha256"
-PAGE = "reports/index.html"
-PAGE_FILES = ("index.html", "records.csv", "claims.csv", "claims.json")
+CLAIMS_PAGE = "reports/claims.html"
+PAGES = ("*.html", "report.*", "records.csv", "claims.csv", "claims.json", "**/*.perfetto.json.gz")
 TASKS = (  # command, requirements, scale
     ("make reproduce", "two cores, 4 GB", "laptop"),
     ("make reproduce SCALE=evening", "two cores, 8 GB", "evening"),
@@ -66,7 +66,7 @@ Source: {source}
 ## Content
 
 - {records} in reports/records and reports/measured, with their traces
-- the page, reports/index.html, with records.csv, claims.csv and claims.json next to it, made from these records
+- the pages, reports/index.html first, with records.csv, claims.csv and claims.json, made from these records
 - CLAIMS.md: the command of each claim and its row on the page; {left_out} files of the folder could not be read
 - environment/: the installed packages, this machine, and the findings of make doctor
 - LICENSE, CITATION.cff, and the source from git archive
@@ -156,7 +156,7 @@ def _claims(rows: Sequence[Any]) -> str:
     lines = []
     for row in rows:
         command, says = row["command"] or "none: no run here answers it", f"{row['asserts']}: {row['printed']}"
-        link = f"[row]({PAGE}#{anchor(row['id'])})"
+        link = f"[row]({CLAIMS_PAGE}#{anchor(row['id'])})"
         cells = (row["id"], row["where"], says, f"`{command}`", expected(row), link, row["verdict"])
         lines.append("| " + " | ".join(map(_cell, cells)) + " |")
     without = sum(row["record"] is None for row in rows)
@@ -192,8 +192,8 @@ def _report_files(stored: ReportStore, folder: Path, names: Sequence[str]) -> di
             write(folder, name, redact.text(text, names))
             files[f"reports/{name}"] = (folder / name).read_bytes()
     write_report(folder, changed_settings)
-    exported = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.perfetto.json.gz"))
-    return files | {f"reports/{name}": (folder / name).read_bytes() for name in (*PAGE_FILES, *exported)}
+    written = sorted(path for pattern in PAGES for path in folder.glob(pattern))
+    return files | {f"reports/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in written}
 
 
 def _record_files(entry: StoredRecord, names: Sequence[str]) -> dict[str, bytes]:

@@ -185,6 +185,19 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontRow:
+    """What the front page of the report shows of a paper (front.yaml).
+
+    Attributes:
+        picture: The published figure or table that is drawn, such as "Figure 9".
+        claims: The headline claims by id, in the paper's words cut short.
+    """
+
+    picture: str
+    claims: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One published value.
 

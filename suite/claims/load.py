@@ -29,6 +29,7 @@ from suite.claims.claim import (
     Claim,
     Decision,
     Evidence,
+    FrontRow,
     Judged,
     Mutation,
     Role,
@@ -206,6 +207,12 @@ def settings() -> Settings:
     """Published settings by group: systems, models, machines, software, datasets, training, formulas."""
     path = FOLDER / "settings.yaml"
     return _read_as(dict[str, tuple[dict[str, str | int | float], ...]], _read(path), path.name)
+
+
+def fronts() -> dict[str, FrontRow]:
+    """What the front page shows of each paper that has a front.yaml, by the name of the paper."""
+    files = sorted(FOLDER.glob("*/front.yaml"))
+    return {path.parent.name: _read_as(FrontRow, _read(path), f"{path.parent.name}/{path.name}") for path in files}
 
 
 def parse_claim(row: Mapping[str, Any], paper: str, *, passage: bool = True) -> Claim:

@@ -10,7 +10,7 @@ from suite.core.files import check_folder
 
 
 @command(
-    "Write the page, index.html, from the records of a reports folder.",
+    "Write the pages, index.html first, from the records of a reports folder.",
     "reports=FOLDER",
     argument(
         "--evidence",

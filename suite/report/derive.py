@@ -276,11 +276,16 @@ def shares(entry: StoredRecord) -> dict[str, float]:
     return breakdown(entry.trace.spans, entry.trace.grid) if entry.trace else {}
 
 
-def efficiency(entry: StoredRecord) -> float:
-    """Shortest makespan that the op times of the trace allow, divided by the measured makespan; nan without ops."""
+def shortest_time(entry: StoredRecord) -> float:
+    """Shortest makespan (s) of the traced batch that its op times allow; nan without ops."""
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
-    return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
+    return allowed_makespan(entry.trace.spans, entry.trace.grid)
+
+
+def efficiency(entry: StoredRecord) -> float:
+    """The shortest makespan that the op times of the trace allow, divided by the measured makespan; nan without ops."""
+    return ratio(shortest_time(entry), entry.trace.spans.makespan) if entry.trace else NAN
 
 
 def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:

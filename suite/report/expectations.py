@@ -95,7 +95,31 @@ def lines(records: Sequence[Record]) -> list[str]:
     """A line for each judged expectation of the runs of one experiment."""
     group = derive.group_of("", "", [StoredRecord(record, record.key) for record in records])
     found = [(one, f"{one.ours:.3g}, at most {one.target:.3g}") for one in findings(group)]
-    return [f"  {one.judgement.value:<12} {one.what}: {one.why or numbers}" for one, numbers in found]
+    said = [f"  {text}"] if (text := answer(group)) else []
+    return said + [f"  {one.judgement.value:<12} {one.what}: {one.why or numbers}" for one, numbers in found]
+
+
+def answer(group: derive.ExperimentGroup) -> str:
+    """What the runs of an experiment say, in words: who is quicker, by how much, and whether the losses agree."""
+    found = [one for one in findings(group) if math.isfinite(one.ours)]
+    said = []
+    if race := next((one for one in found if one.kind == RatioSpec.kind), None):
+        interval = f" [{race.low:.2f}, {race.high:.2f}]" if math.isfinite(race.low) else ""
+        exact = math.isnan(race.low)
+        quicker = (race.ours if exact else race.high) < 1
+        slower = (race.ours if exact else race.low) > 1
+        word = "quicker" if quicker else "slower" if slower else "no difference beyond the noise"
+        said.append(f"{race.system} takes {race.ours:.2f}{interval} of the batch time of {race.versus}: {word}.")
+    best = quickest(group.entries)
+    if best and not (race and race.system == best.record.label):
+        said.append(f"{best.record.label} is the quickest of {len(group.entries)} runs.")
+    if losses := max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan):
+        digits = math.floor(-math.log10(losses)) if 0 < losses < 1 else 0
+        if digits > 1:
+            said.append(f"All losses agree to {digits} digits.")
+    elif losses == 0:
+        said.append("All losses are equal.")
+    return " ".join(said)
 
 
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
+from pathlib import Path
+
+
+def site(pages: Path | Mapping[str, str]) -> str:
+    """The pages of a site as one, the front page first, of a written front page or of pages that were rendered."""
+    if isinstance(pages, Path):
+        files = [pages, *sorted(path for path in pages.parent.glob("*.html") if path != pages)]
+        pages = {path.name: path.read_text(encoding="utf-8") for path in files}
+    whole = "".join(text for name, text in pages.items() if name.endswith(".html"))
+    return re.sub(r' href="[\w-]+\.html#', ' href="#', whole)
 
 
 class Page(HTMLParser):

@@ -1,12 +1,12 @@
-"""Write the page of the report: one HTML file without external resources.
+"""Write the pages of the report: a site of HTML files without external resources.
 
-The page contains its style, script and pictures. A content security policy forbids network requests. Everything from
-records is escaped, so that markup in an untrusted record appears as text.
+The front page tells the story. Each paper, the simulator's accuracy, the claims, the list of experiments and each
+experiment have a page. All pages share report.css and report.js. A content security policy forbids network requests.
+Everything from records is escaped, so that markup in an untrusted record appears as text.
 """
 
 from __future__ import annotations
 
-import base64
 import gc
 import hashlib
 import re
@@ -22,27 +22,33 @@ from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
-from suite.report import derive, expectations, records
+from suite.report import derive, records
 from suite.report.files import inert, templates, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
-from suite.report.page import page_budget, sections
+from suite.report.names import named
+from suite.report.page import front, sections
 from suite.report.panels import published_figures
 from suite.report.panels.accuracy_section import AccuracySection, accuracy_section
 from suite.report.plots import perfetto, svg
-from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard, summary_tables
+from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard
 from suite.simulate.validation import tables
 
+INDEX, ACCURACY, CLAIMS, EXPERIMENTS = "index.html", "accuracy.html", "claims.html", "experiments.html"
+STYLE, SCRIPT = "report.css", "report.js"  # of all pages
+_EXPERIMENT = "experiment-{}.html"
+_PAGES = ("paper-*.html", ACCURACY, CLAIMS, _EXPERIMENT.format("*"))  # which a later report may not have
 _TEMPLATES = PACKAGE / "report" / "templates"
 _INSIDE_NAMES = re.compile(r"(?<=\w_)(?=\w)|(?<=\w\.)(?=[A-Za-z])")
 _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_ID, _LINK = re.compile(r' id="([^"]+)"'), re.compile(r' href="#([^"]+)"')
 
 
 def write_report(folder: Path, changed: Callable[[Record], str] = lambda _: "") -> Path:
-    """Read the records in `folder`; write its index.html, records.csv, claims.csv, claims.json and
+    """Read the records in `folder`; write its pages, records.csv, claims.csv, claims.json and
     traces/*.perfetto.json.gz. changed: as in suite.report.load.read_store
 
-    Returns the page's path. Raises OSError where the folder cannot be written, InvalidRequest where its traces folder
-    is a link that leaves it.
+    Returns the path of the front page. Raises OSError where the folder cannot be written, InvalidRequest where its
+    traces folder is a link that leaves it.
     """
     collecting = gc.isenabled()
     gc.disable()  # all records stay alive until the end, and collecting them takes a fifth of the time
@@ -58,31 +64,33 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
     store = read_store(folder, changed)
     try:
         accuracy = read_accuracy_section(folder)
-    except InvalidRequest as error:  # costs its own section only, like a damaged record
+    except InvalidRequest as error:  # costs its own page only, like a damaged record
         accuracy, aside = None, SetAside(tables.ACCURACY, Aside.ACCURACY, str(error))
         store = replace(store, aside=(*store.aside, aside))
     sys.stderr.writelines(f"set aside: {file.name}: {file.kind.value}: {file.reason}\n" for file in store.aside)
     settings = load.settings()
     judged = judge.judge(load.claims(), store)
     judged = load.with_sensitivity(judged, load.sensitivities())
-    page_layout = layout(store, judged)
-    table = records.tabled(page_layout.rows, store)
+    content = layout(store, judged)
+    table = records.tabled(content.rows, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
     claim_text.write_claims(folder, judged)
     claim_text.write_json(folder, judged)
-    exports = _export(
-        folder, [entry for drawn_group in page_layout.shown for entry in (*drawn_group.entries, *drawn_group.earlier)]
-    )
-    page = render(
+    exports = _export(folder, [entry for shown in content.shown for entries in shown for entry in entries])
+    pages = render(
         store,
         exports,
         judged=judged,
         decisions=load.decisions(),
         settings=settings,
-        held=page_layout,
+        held=content,
         accuracy=accuracy,
     )
-    return write(folder, "index.html", page)
+    for old in (path for pattern in _PAGES for path in folder.glob(pattern) if path.name not in pages):
+        old.unlink()
+    for name, text in pages.items():
+        write(folder, name, text)
+    return folder / INDEX
 
 
 def read_accuracy_section(folder: Path) -> AccuracySection | None:
@@ -97,30 +105,23 @@ def read_accuracy_section(folder: Path) -> AccuracySection | None:
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """Content of the page.
+    """Content of the pages.
 
     Attributes:
         groups: The experiments.
         rows: Numbers of a record by its file.
-        findings: Judged expectations of each experiment.
-        shown: Shown runs of each experiment.
+        shown: Shown runs and superseded records of each experiment.
     """
 
     groups: Sequence[derive.ExperimentGroup]
     rows: Mapping[str, derive.RecordRow]
-    findings: Sequence[Sequence[expectations.Expectation]]
-    shown: Sequence[page_budget.ShownRuns]
+    shown: Sequence[tuple[Sequence[StoredRecord], Sequence[StoredRecord]]]
 
 
 def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     """Select the runs that each section shows. Runs behind verdicts have priority over newer runs."""
     groups = derive.groups(store)
-    findings = [expectations.findings(group) for group in groups]
-    record_files = {claim_verdict.record for claim_verdict in judged}
-    for group, group_findings in zip(groups, findings, strict=True):
-        labels = {name for one in group_findings for name in (one.system, one.versus)}
-        record_files |= {entry.file for entry in group.entries if entry.record.label in labels}
-    return PageLayout(groups, derive.rows(groups), findings, page_budget.select_shown_runs(groups, record_files))
+    return PageLayout(groups, derive.rows(groups), [sections.shown(group, judged) for group in groups])
 
 
 def render(
@@ -132,54 +133,98 @@ def render(
     settings: Settings | None = None,
     held: PageLayout | None = None,
     accuracy: AccuracySection | None = None,
-) -> str:
-    """The page as text.
+) -> dict[str, str]:
+    """The text of each page by its file name, with the style and the script that the pages share.
 
     Args:
         exports: Perfetto file by record file, in the store's folder.
         settings: Published settings.
         held: Result of `layout` for the same store.
-        accuracy: Errors of the simulator on public measurements; None for no such section.
+        accuracy: Errors of the simulator on public measurements; None for no such page.
     """
-    script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     environment = templates(_TEMPLATES)
-    environment.filters["breakable"] = breakable
+    environment.filters |= {"breakable": breakable, "named": named}
     held = held or layout(store, judged)
-    machines = sorted({entry.machine for entry in store.entries})
     runs = {
         entry.file: f"e{number}-r{place}"
-        for number, drawn_group in enumerate(held.shown, 1)
-        for place, entry in enumerate((*drawn_group.entries, *drawn_group.earlier), 1)
+        for number, (entries, earlier) in enumerate(held.shown, 1)
+        for place, entry in enumerate((*entries, *earlier), 1)
     }
     near = claim_tables.claim_context(store, runs, judged, decisions, settings)
     context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
-    papers = published_figures.papers(held.groups, judged, near)
     planned = [
-        sections.plan(f"e{number}", *of, context)
-        for number, of in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
+        sections.plan(f"e{number}", group, *shown, context)
+        for number, (group, shown) in enumerate(zip(held.groups, held.shown, strict=True), 1)
     ]
-    papers, planned = published_figures.place_panels(papers, planned)
-    return environment.get_template("page.html.j2").render(
-        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8") + svg.SHEET),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        labels=claim_tables.cards(judged, summary_tables.CARDS),
+    papers, planned = published_figures.place_panels(published_figures.papers(held.groups, judged, near), planned)
+    fronts = front.papers(judged, papers)
+    names = {section.name: section.title for section in reversed(planned)}
+    titles = {INDEX: "Results"} | {published_figures.page_of(paper.name): paper.name for paper in papers}
+    titles |= {ACCURACY: "Simulator accuracy"} if accuracy else {}
+    titles |= {CLAIMS: "All claims"} if judged else {}
+    titles |= {EXPERIMENTS: "Experiments"}
+    environment.globals.update(
         overview=provenance_table.overview(store.entries),
         scores=scorecard.scores(judged),
-        papers=published_figures.draw_panels(papers),
-        measured=summary_tables.measured(judged, near),
-        contradicted=summary_tables.contradicted(judged),
-        worst=summary_tables.worst(papers),
-        accuracy=accuracy,
-        turning=summary_tables.turning(judged),
-        sections=sections.finished(planned),
-        facts=[(name, provenance_table.facts([e for e in store.entries if e.machine == name])) for name in machines],
-        contradictions=claim_tables.decisions(decisions, {claim_verdict.claim.id for claim_verdict in judged}),
-        claims=claim_tables.claims(judged, near) if judged else None,
-        menus=[(name, values) for name, values, _ in claim_tables.filters(judged)],
-        aside=record_tables.set_aside(store.aside),
+        turning=claim_tables.turning(judged),
+        sections=planned,
         records=len(store.entries),
+        aside=record_tables.set_aside(store.aside),
+        pages=titles,
+        style=STYLE,
+        script=SCRIPT,
     )
+
+    def shown(kind: str, page: str, title: str, **content: object) -> str:
+        return environment.get_template(f"{kind}.html.j2").render(page=page, title=title, **content)
+
+    facts = [
+        (name, provenance_table.facts([one for one in store.entries if one.machine == name]))
+        for name in sorted({entry.machine for entry in store.entries})
+    ]
+    races, missing = front.races(held.groups), front.missing(judged)
+    texts = {
+        INDEX: shown("front", INDEX, titles[INDEX], races=races, fronts=fronts, missing=missing),
+        EXPERIMENTS: shown("experiments", EXPERIMENTS, titles[EXPERIMENTS], facts=facts),
+    }
+    if accuracy:
+        texts[ACCURACY] = shown("accuracy", ACCURACY, titles[ACCURACY], accuracy=accuracy)
+    if judged:
+        menus = [(name, values) for name, values, _ in claim_tables.filters(judged)]
+        decided = claim_tables.decisions(decisions, {item.claim.id for item in judged})
+        rows = claim_tables.claims(judged, near)
+        texts[CLAIMS] = shown("claims", CLAIMS, titles[CLAIMS], claims=rows, menus=menus, contradictions=decided)
+    for paper in papers:
+        page, own = published_figures.page_of(paper.name), [one for one in fronts if one.title == paper.name]
+        texts[page] = shown("paper", page, paper.name, paper=paper, front=own[0] if own else None)
+    for name, title in names.items():
+        page, own_sections = experiment_page(name), [section for section in planned if section.name == name]
+        texts[page] = shown("experiment", page, title, shown=own_sections)
+    style = environment.get_template("style.css").render(labels=claim_tables.cards(judged))
+    script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
+    return linked(texts) | {STYLE: f"{style}\n{svg.SHEET}\n", SCRIPT: script}
+
+
+def experiment_page(name: str) -> str:
+    """File of an experiment's page. A name from a record may be any text."""
+    return _EXPERIMENT.format(
+        name if _SAFE_KEY.fullmatch(name) else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
+    )
+
+
+def linked(pages: Mapping[str, str]) -> dict[str, str]:
+    """The pages, with the file in each link to an id of another page, and without links to ids that no page has."""
+    own = {name: set(_ID.findall(text)) for name, text in pages.items()}
+    home = {each: name for name, ids in reversed(own.items()) for each in ids}
+
+    def resolved(name: str, text: str) -> str:
+        def link(found: re.Match[str]) -> str:
+            to = found[1].partition("?")[0]
+            return found[0] if to in own[name] else f' href="{home.get(to, "")}#{found[1]}"' if to in home else ""
+
+        return _LINK.sub(link, text)
+
+    return {name: resolved(name, text) for name, text in pages.items()}
 
 
 def breakable(text: str) -> Markup:

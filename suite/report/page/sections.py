@@ -1,24 +1,31 @@
 """Section of one experiment on one machine.
 
-A section is planned before anything is drawn. The page counts the pictures and rows of all sections and splits its
-size limits among them.
+A section shows a bounded number of runs, pictures and boxes of timelines, so that a page stays below two megabytes. It
+names what it leaves out. The numbers of all runs are in records.csv.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from suite.claims import load
 from suite.claims.claim import Judged
-from suite.core.record import Source
+from suite.claims.plain_answers import in_words, plain_answer
+from suite.core.record import Outcome, Source
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, text_at
-from suite.report.page import page_budget
 from suite.report.panels import figure_panels, learning_curves, sweep_panels, winner_maps
 from suite.report.plots import plots
-from suite.report.plots.plots import Draft, PanelPlot, Picture
-from suite.report.tables import claim_tables, record_tables, scorecard
+from suite.report.plots.plots import PanelPlot, Picture
+from suite.report.tables import claim_tables, record_tables
+
+# of one experiment on one machine
+RUNS = 160  # runs in tables and pictures, the newest and those behind verdicts
+EARLIER = 40  # superseded records
+BOXES = 400  # boxes of all timelines
+LINES = 40  # lines of the reason of a failed run
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Section:
     """One experiment on one machine.
 
     Attributes:
+        answer: What the runs say, in a sentence.
         panels: Panels of published figures without a place in a paper.
         swept: Sweep panels.
         unswept: Remarks on sweep panels that cannot be drawn.
@@ -33,17 +41,18 @@ class Section:
         unlearned: Remarks on the study.
         maps: Maps of winners.
         wins: Table of the points that systems win in the maps; None without maps.
-        drafts: Pictures of the runs, drawn after the panels.
+        claims: Anchor, id and plain answer of the claims that these runs answer.
         said: Remarks on omissions.
     """
 
     anchor: str
+    name: str
     title: str
     machine: str
     question: str
+    answer: str
     paper: str
     where: str
-    score: str
     sources: str
     panels: tuple[PanelPlot, ...]
     swept: tuple[PanelPlot, ...]
@@ -52,17 +61,16 @@ class Section:
     unlearned: tuple[tuple[str, str], ...]
     maps: tuple[winner_maps.DrawnMap, ...]
     wins: record_tables.Table | None
-    asked: tuple[record_tables.Table, ...]
+    asked: record_tables.Table | None
+    claims: tuple[tuple[str, str, str], ...]
     tables: tuple[record_tables.Table, ...]
-    failures: tuple[tuple[str, str, str], ...]
+    failures: tuple[tuple[str, str, str, str], ...]
     remarks: tuple[tuple[str, str], ...]
     runs: tuple[record_tables.Table, ...]
     said: tuple[str, ...]
-    entries: tuple[StoredRecord, ...] = field(repr=False)
-    drafts: tuple[Draft, ...] = field(repr=False)
-    pictures: tuple[Picture, ...] = ()
-    gantts: tuple[tuple[str, Picture], ...] = ()
-    said_gantts: str = ""
+    pictures: tuple[Picture, ...]
+    gantts: tuple[tuple[str, Picture], ...]
+    said_gantts: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +89,58 @@ class PageContext:
     claim_context: claim_tables.ClaimContext
 
 
+def shown(
+    group: derive.ExperimentGroup, judged: Sequence[Judged]
+) -> tuple[tuple[StoredRecord, ...], tuple[StoredRecord, ...]]:
+    """The shown runs of a group and its shown superseded records: those behind verdicts first, then the newest."""
+    labels = {name for one in expectations.findings(group) for name in (one.system, one.versus)}
+    wanted = {verdict.record for verdict in judged}
+    wanted |= {entry.file for entry in group.entries if entry.record.label in labels or entry is group.reference}
+    return _newest(group.entries, RUNS, wanted), _newest(group.earlier, EARLIER, ())
+
+
+def _newest(entries: Sequence[StoredRecord], most: int, first: Collection[str]) -> tuple[StoredRecord, ...]:
+    """At most `most` entries in their order: those in `first`, then the newest."""
+    by_age = sorted(entries, key=lambda entry: (entry.file in first, derive.age(entry)), reverse=True)
+    newest = {entry.file for entry in by_age[:most]}
+    return tuple(entry for entry in entries if entry.file in newest)
+
+
+def _omission_remark(entries: Sequence[StoredRecord], shown_entries: Sequence[StoredRecord], noun: str) -> str:
+    """Remark on the number and the outcomes of omitted runs."""
+    if len(shown_entries) == len(entries):
+        return ""
+    own_files = {entry.file for entry in shown_entries}
+    counts = Counter(entry.record.outcome.value for entry in entries if entry.file not in own_files)
+    counts_text = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    return f"{len(shown_entries)} of {len(entries)} {noun} are shown. The others ({counts_text}) are in records.csv."
+
+
 def plan(
     salt: str,
     group: derive.ExperimentGroup,
-    findings: Sequence[expectations.Expectation],
-    shown: page_budget.ShownRuns,
+    entries: Sequence[StoredRecord],
+    earlier: Sequence[StoredRecord],
     context: PageContext,
 ) -> Section:
-    """The section of an experiment, with nothing drawn yet.
+    """The section of an experiment.
 
     Args:
         salt: Anchor of the section, and prefix of the ids in its pictures.
         group: The experiment.
-        findings: Its judged expectations.
-        shown: The runs that the page shows.
+        entries: The runs that the page shows.
+        earlier: The superseded records that it shows.
         context: Data shared by all sections.
     """
     config, claim_context = group.lead.record.config, context.claim_context
-    runs, entries = claim_context.runs, shown.entries
+    findings = expectations.findings(group)
+    runs = claim_context.runs
     rows = [context.rows[entry.file] for entry in entries]
     reference = group.reference.record.label if group.reference else ""
     labels = {entry.record.label: runs[entry.file] for entry in entries}
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     section_claims = claim_tables.of_experiment(context.judged, group.name, files)
     claims_by_id = {verdict.claim.id: verdict.claim for verdict in context.judged}
-    experiment_tables = (
-        record_tables.expectations(findings, labels),
-        claim_tables.beside(section_claims, claim_context),
-    )
     # a figure has panels and no batches; analytic runs have no times to compare
     ran = [
         row
@@ -119,127 +151,71 @@ def plan(
     best = expectations.quickest(entries)
     systems_table = record_tables.systems(ran, reference, runs, best.file if best else "")
     tables = (systems_table, record_tables.memory(entries, runs)) if has_runs else ()
-    # panels of a published figure appear in the section of its paper
+    # panels of a published figure appear on the page of its paper
     panels = [one for entry in entries for one in figure_panels.build_panels(entry, runs) if not one.panel.figure]
     several, unswept = sweep_panels.read(group, claims_by_id, runs)
-    studied, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
+    learned, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
-    section = (
-        record_tables.runs(entries, context.exports, "Runs and the commands that make them", runs, shown.said),
-        record_tables.runs(
-            shown.earlier,
-            context.exports,
-            "Earlier records of the same labels",
-            runs,
-            shown.said_earlier,
-            beside=next(iter(entries), None),
-        ),
+    gantts, said_gantts = plots.in_time(entries, BOXES)
+    said = _omission_remark(group.entries, entries, "runs")
+    said_earlier = _omission_remark(group.earlier, earlier, "earlier records")
+    tables_of_runs = (
+        record_tables.runs(entries, context.exports, "Runs and the commands that make them", runs, said),
+        record_tables.runs(earlier, context.exports, "Earlier records of the same labels", runs, said_earlier),
     )
     return Section(
         anchor=salt,
+        name=group.name,
         title=text_at(config, "experiment", "title") or group.name,
         machine=group.machine,
         question=text_at(config, "experiment", "question"),
+        answer=" ".join(filter(None, (expectations.answer(group), in_words(section_claims)))),
         paper=load.titles().get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
-        score=_score_text(findings, section_claims),
         sources=", ".join(sorted({row.source for row in rows})),
         panels=tuple(plots.of_panels(panels, looks, f"{salt}-panel")),
         swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
         unswept=tuple(unswept),
-        learned=tuple(
-            PanelPlot(one.title, (), Draft(one.caption, one.draw, one.legend) if one.draw else None, one.table)
-            for one in studied
-        ),
+        learned=tuple(learned),
         unlearned=tuple(unlearned),
         maps=tuple(winner_maps.draw(entries, looks)),
         wins=winner_maps.summary(entries),
-        asked=tuple(table for table in experiment_tables if table is not None),
-        tables=tuple(
-            table_with_values for table in tables if (table_with_values := record_tables.with_values(table)) is not None
+        asked=record_tables.expectations(findings, labels),
+        claims=tuple(
+            (claim_tables.anchor(one.claim.id), one.claim.id, plain_answer(one.verdict, one.evidence).value)
+            for one in section_claims
         ),
-        failures=tuple(page_budget.failures(entries)),
+        tables=tuple(filter(None, map(record_tables.with_values, tables))),
+        failures=tuple(_failures(entries)),
         remarks=tuple(_remarks(entries, set(claims_by_id))),
-        runs=tuple(table for table in section if table is not None),
-        said=(shown.said,) if shown.said else (),
-        entries=entries,
-        drafts=tuple(plots.of_runs(entries, salt)),
+        runs=tuple(filter(None, tables_of_runs)),
+        said=(said,) if said else (),
+        pictures=tuple(plots.of_runs(entries, salt)),
+        gantts=tuple(gantts),
+        said_gantts=said_gantts,
     )
 
 
-def finished(planned: Sequence[Section]) -> list[Section]:
-    """The sections with their pictures and tables, within the size limits of the page."""
-    offered = page_budget.shares([len(_drafts(one)) for one in planned], page_budget.PICTURES)
-    boxes = page_budget.shares([plots.boxes(one.entries) for one in planned], page_budget.BOXES)
-    rows = iter(
-        page_budget.cut([table for one in planned for panel in _panels(one) for table in (panel.table, panel.more)])
-    )
+def _failures(entries: Sequence[StoredRecord]) -> list[tuple[str, str, str, str]]:
+    """Label, outcome, reason and command of each failed run."""
     return [
-        _draw(_with_tables(one, [(next(rows), next(rows)) for _ in _panels(one)]), count, most)
-        for one, count, most in zip(planned, offered, boxes, strict=True)
+        (one.record.label, one.record.outcome.value, reason(one), text_at(one.record.provenance, "command"))
+        for one in entries
+        if one.record.outcome is not Outcome.OK
     ]
 
 
-def _panels(section: Section) -> tuple[PanelPlot, ...]:
-    return (*section.panels, *section.swept, *section.learned)
-
-
-def _drafts(section: Section) -> list[Draft]:
-    """Possible pictures, the most informative first."""
-    return [*(panel.draft for panel in _panels(section) if panel.draft), *section.drafts]
-
-
-def _with_panels(section: Section, changed: Sequence[PanelPlot]) -> Section:
-    """The section with its panels replaced."""
-    first, second = len(section.panels), len(section.panels) + len(section.swept)
-    return replace(
-        section,
-        panels=tuple(changed[:first]),
-        swept=tuple(changed[first:second]),
-        learned=tuple(changed[second:]),
-    )
-
-
-def _with_tables(
-    section: Section, tables: Sequence[tuple[record_tables.Table | None, record_tables.Table | None]]
-) -> Section:
-    return _with_panels(
-        section,
-        [
-            replace(panel, table=record_tables.with_values(table or panel.table), more=record_tables.with_values(more))
-            for panel, (table, more) in zip(_panels(section), tables, strict=True)
-        ],
-    )
-
-
-def _draw(section: Section, count: int, boxes: int) -> Section:
-    """The section with its first `count` pictures, and timelines of at most `boxes` boxes."""
-    drafts = _drafts(section)
-    pictures = {id(draft): draft.drawn() for draft in drafts[:count]}
-    gantts, said_gantts = plots.in_time(section.entries, boxes)
-    said = section.said
-    if omitted := len(drafts) - count:
-        said += (f"{omitted} of {len(drafts)} pictures are not drawn: a page holds at most {page_budget.PICTURES}.",)
-    return replace(
-        _with_panels(
-            section, [replace(p, picture=pictures.get(id(p.draft)) if p.draft else None) for p in _panels(section)]
-        ),
-        pictures=tuple(pictures[id(draft)] for draft in section.drafts if id(draft) in pictures),
-        gantts=tuple(gantts),
-        said_gantts=said_gantts,
-        said=said,
-    )
-
-
-def _score_text(findings: Sequence[expectations.Expectation], section_claims: Sequence[Judged]) -> str:
-    """'2 met, 1 not met; claims: 3 reproduced': results of expectations and claims."""
-    met = [(sum(f.judgement is verdict for f in findings), verdict.value) for verdict in expectations.Judgement]
-    holding = [(count.count, count.name) for count in scorecard.counts(section_claims)]
-    texts = [", ".join(f"{count} {name}" for count, name in counts if count) for counts in (met, holding)]
-    parts = [texts[0]] if texts[0] else []
-    parts += [f"claims: {texts[1]}"] if texts[1] else []
-    return "; ".join(parts) or "nothing expected"
+def reason(entry: StoredRecord) -> str:
+    """Reason of a failed run; a long text is shortened to its first and last lines, with the file of the whole."""
+    text = entry.record.reason or "no reason was recorded"
+    lines = [line if len(line) <= 400 else f"{line[:400]} …" for line in text.splitlines()]
+    if len(lines) > LINES:
+        omitted = len(lines) - LINES
+        lines[8 : 8 + omitted] = [f"… {omitted} lines more, in {entry.file} …"]
+    elif any(line.endswith(" …") for line in lines):
+        lines.append(f"… the full text is in {entry.file}")
+    return "\n".join(lines)
 
 
 def _remarks(entries: Sequence[StoredRecord], claimed: set[str]) -> list[tuple[str, str]]:

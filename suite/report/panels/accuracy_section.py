@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from suite.report.page import page_budget
+from suite.report.names import NONE
 from suite.report.plots import figure
 from suite.report.plots.plots import Picture
-from suite.report.tables.record_tables import NONE, Cell, Column, Table, number
+from suite.report.tables.record_tables import Cell, Column, Table, number
 from suite.simulate.validation import tables
 
+GROUPS = 120  # rows of the picture and of its table
 MOST = 60.0  # percent; larger errors are clipped, and their number stands next to them
 _BAR, _DOT, _NULL = "#8fb3d9", "#2f74b5", "#e0912f"
 _SAID: Mapping[str, str] = {
@@ -41,12 +42,12 @@ def accuracy_section(steps: pd.DataFrame, constants: pd.DataFrame) -> AccuracySe
     """The section of the frames of suite.simulate.validation.tables."""
     groups = tables.groups(steps).sort_values("mean error", ascending=False, kind="stable")
     found = tuple(_table(title, frame) for title, frame in tables.tables(steps, constants).items())
-    return AccuracySection(int(groups["cells"].sum()), len(groups), _picture(groups.head(page_budget.GROUPS)), found)
+    return AccuracySection(int(groups["cells"].sum()), len(groups), _picture(groups.head(GROUPS)), found)
 
 
 def _table(title: str, frame: pd.DataFrame) -> Table:
     """A table of the page. Groups whose error is no smaller than that of the best null model are marked."""
-    part = frame.head(page_budget.GROUPS).reset_index()
+    part = frame.head(GROUPS).reset_index()
     numeric = [pd.api.types.is_numeric_dtype(part[name]) for name in part]
     rows = []
     for values in part.to_dict("records"):

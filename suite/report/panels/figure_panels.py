@@ -17,13 +17,12 @@ from suite.core.record import Record
 from suite.core.winner_map import is_map
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
-from suite.report.tables.claim_tables import plain, short
-from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, to_run
+from suite.report.names import NONE, SYMBOLS, plain, short
+from suite.report.tables.record_tables import Cell, Column, Table, number, to_run
 
 CURVES = OURS, PAPER, NULL = "ours", "paper", "null"
 CALIBRATED, QUICKEST = "calibrated", "quickest"
 UNITS = {"s": "seconds", "percent": "percent", "gigabyte": "gigabytes", "day": "days", "count": "", "ratio": "ratios"}
-SYMBOLS = {"percent": "%", "gigabyte": "GB", "day": "days", "byte": "bytes", "count": ""}  # of units, on an axis
 TIMES = ("s", "day", "hour")
 RACES = ("batch time", "epoch time", "time to train")  # quantities whose smallest value is the best
 _LEADING = re.compile(r" (?:of|over|on|by|to|at|from|with|when|that|per|saved)\b|[,(:]")

@@ -7,10 +7,9 @@ best epoch and the last epoch. A rank test compares our system with every other 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from suite.claims.claim import Settings
@@ -19,13 +18,13 @@ from suite.core.experiment import StudySpec, read_study
 from suite.core.units import seconds as format_seconds
 from suite.report import derive
 from suite.report.load import at
+from suite.report.names import NONE, SYMBOLS, named, short
 from suite.report.panels import seed_study
-from suite.report.panels.figure_panels import SYMBOLS
 from suite.report.panels.seed_study import StudyTask
 from suite.report.plots.figure import PALETTE, clean, drawing, finished, shape
-from suite.report.tables.claim_tables import short
+from suite.report.plots.plots import PanelPlot, Picture
 from suite.report.tables.published_settings import settings_table
-from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, to_run
+from suite.report.tables.record_tables import Cell, Column, Table, first_rows, number, to_run
 from suite.stats import rank_test
 
 SCORE_NAMES = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token accuracy", "bleu": "BLEU"}
@@ -38,27 +37,6 @@ _TONES = {
     rank_test.RankTestOutcome.UNDECIDED: "faint",
 }
 
-Legend = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StudyPanel:
-    """A table of a study, and the picture next to it.
-
-    Attributes:
-        title: Title of the panel.
-        table: The table.
-        caption: Caption of the picture.
-        draw: Draws the picture as SVG; None for a table alone.
-        legend: (colour, name) of each system.
-    """
-
-    title: str
-    table: Table
-    caption: str = ""
-    draw: Callable[[], str] | None = None
-    legend: Legend = ()
-
 
 def read(
     group: derive.ExperimentGroup,
@@ -66,7 +44,7 @@ def read(
     settings: Settings,
     runs: Mapping[str, str],
     salt: str,
-) -> tuple[list[StudyPanel], list[tuple[str, str]]]:
+) -> tuple[list[PanelPlot], list[tuple[str, str]]]:
     """The panels of the study that a group's newest configuration requests, and (title, remark) on it.
 
     Args:
@@ -91,7 +69,7 @@ def read(
     if not tasks:
         return [], [*remarks, ("study", f"no run has {', '.join(study.scores)} by epoch")]
     styles = {system: place for place, system in enumerate(dict.fromkeys(s for task in tasks for s in task.systems))}
-    panels: list[StudyPanel] = []
+    panels: list[PanelPlot] = []
     for place, task in enumerate(tasks):
         for score in study.scores if study.curves else ():
             if any(task.curves(system, score) for system in task.systems):
@@ -105,13 +83,13 @@ def read(
         "settings": lambda: settings_table(study, tasks, settings),
     }
     tables = [make_table[name]() for name in study.shown_tables]
-    return panels[:MAX_PICTURES] + [StudyPanel(table.title, table) for table in tables], remarks
+    return panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables], remarks
 
 
 # Pictures
 
 
-def _curve_panels(task: StudyTask, score: str, styles: Mapping[str, int], salt: str) -> list[StudyPanel]:
+def _curve_panels(task: StudyTask, score: str, styles: Mapping[str, int], salt: str) -> list[PanelPlot]:
     """Learning curves over epochs, and over simulated time where it is known."""
     name = SCORE_NAMES.get(score, score)
     axes: list[tuple[str, str, Mapping[str, float]]] = [("epochs", "epoch", dict.fromkeys(task.systems, 1.0))]
@@ -129,11 +107,12 @@ def _curve_panels(task: StudyTask, score: str, styles: Mapping[str, int], salt: 
             if missing := [system for system in task.systems if system not in epoch_size]:
                 caption += f" Not simulated: {', '.join(missing)}."
         if drawn:
-            draw = partial(_picture, task, score, drawn, epoch_size, axis, styles, f"{salt}{place}")
-            legend = tuple((_colour(styles[s]), f"{shape(styles[s])[1]} {s}") for s in drawn)
+            svg = _picture(task, score, drawn, epoch_size, axis, styles, f"{salt}{place}")
+            legend = tuple((_colour(styles[s]), f"{shape(styles[s])[1]} {named(s)}") for s in drawn)
             title = f"{name} over {axis_name}: {task.title}"
             table = _epoch_table(title, task, score, drawn, epoch_size, timed=bool(place))
-            panels.append(StudyPanel(title[:1].upper() + title[1:], table, caption, draw, legend))
+            picture = Picture(caption, Markup(svg), legend)
+            panels.append(PanelPlot(title[:1].upper() + title[1:], (), picture, first_rows(table)))
     return panels
 
 

@@ -1,18 +1,17 @@
 """Published figures and tables of each paper, with our panels, claims and experiments of each.
 
-All panels of a published figure are drawn; the limit on pictures applies to the other panels. Panels of one figure with
-the same unit share their y axis.
+All panels of a published figure are drawn. Panels of one figure with the same unit share their y axis.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from suite.claims import load
-from suite.claims.claim import Check, Judged
+from suite.claims.claim import Judged
+from suite.claims.plain_answers import in_words
 from suite.report import derive
 from suite.report.load import text_at
 from suite.report.page.sections import Section
@@ -20,7 +19,7 @@ from suite.report.panels import figure_panels
 from suite.report.plots import plots
 from suite.report.plots.plots import PanelPlot
 from suite.report.tables import claim_tables, scorecard
-from suite.report.tables.record_tables import NONE, Cell, Column, Table
+from suite.report.tables.record_tables import Table
 
 _FIGURE_NUMBER = r"(?:[IVX]+|\d+)(?:\(\w\)|[a-z])?"
 _NAMES = re.compile(rf"(Table|Figure|Fig\.)s? ((?:{_FIGURE_NUMBER}(?: to |, (?:and )?| and )?)+)")
@@ -35,10 +34,8 @@ class Display:
     Attributes:
         name: 'Figure 8 of SAMO'.
         claims: Table of the paper's values next to ours.
-        counts: Number of its claims by verdict, in words.
+        counts: Number of its claims by plain answer, in words.
         experiments: (address, title) of the experiments that reproduce it.
-        distance: Largest relative distance of our values from a printed one; nan if none is comparable.
-        farthest: The claim with this distance.
     """
 
     anchor: str
@@ -48,13 +45,11 @@ class Display:
     panels: tuple[PanelPlot, ...]
     claims: Table | None
     experiments: tuple[tuple[str, str], ...]
-    distance: float = math.nan
-    farthest: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """The published figures and tables of one paper. counts: number of its claims by verdict, in words"""
+    """The published figures and tables of one paper. counts: number of its claims by plain answer, in words"""
 
     anchor: str
     name: str
@@ -86,13 +81,8 @@ def papers(
                 for short in sorted(figure_names, key=_order)
             ]
             whole = [verdict for verdict in judged if scorecard.paper(verdict) == paper]
-            papers_drawn.append(Paper(_anchor(paper), paper, counts(whole), tuple(displays)))
+            papers_drawn.append(Paper(_anchor(paper), paper, in_words(whole), tuple(displays)))
     return papers_drawn
-
-
-def counts(items: Sequence[Judged]) -> str:
-    """'3 reproduced, measured; 2 not run'"""
-    return "; ".join(f"{count.count} {count.name}" for count in scorecard.counts(items) if count.count)
 
 
 def figures_in(where: str) -> set[str]:
@@ -105,6 +95,11 @@ def figures_in(where: str) -> set[str]:
             numbers = [str(number) for number in range(first, last + 1)]
         names |= {f"{kind.replace('Fig.', 'Figure')} {number}" for number in numbers}
     return names
+
+
+def page_of(paper: str) -> str:
+    """File of the page of a paper, by its title."""
+    return f"{_anchor(paper)}.html"
 
 
 def _anchor(*parts: str) -> str:
@@ -162,18 +157,15 @@ def _display(
     printed = any(isinstance(verdict.claim.value, float | tuple) for verdict in items)
     systems = dict.fromkeys(name for one in panels for name in one.panel.systems)
     looks = {system: number for number, system in enumerate(systems)}
-    drafts = plots.of_panels(panels, looks, f"{anchor}-p", most=len(panels), printed=printed)
-    far, distance = farthest(items)
+    drawn = plots.of_panels(panels, looks, f"{anchor}-p", most=len(panels), printed=printed)
     return Display(
         anchor,
         name,
         short,
-        counts(items),
-        tuple(replace(panel, title=one.panel.capitalized_title) for panel, one in zip(drafts, panels, strict=True)),
-        _claims(name, items, near),
+        in_words(items),
+        tuple(replace(panel, title=one.panel.capitalized_title) for panel, one in zip(drawn, panels, strict=True)),
+        claim_tables.beside(f"Claims of {name}", items, near),
         tuple(experiments.get((paper, short), ())),
-        distance,
-        far,
     )
 
 
@@ -199,87 +191,14 @@ def place_panels(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[li
             displays.append(replace(one, panels=panels))
             unplaced[f"#{section.anchor}"] = replace(
                 section,
-                panels=tuple(panel for panel in section.panels if not panel.draft),
-                swept=tuple(panel for panel in section.swept if not panel.draft),
-                learned=tuple(panel for panel in section.learned if not panel.draft),
-                said=(*section.said, f"The panels of this experiment are shown at {one.name}, above."),
+                panels=tuple(panel for panel in section.panels if not panel.picture),
+                swept=tuple(panel for panel in section.swept if not panel.picture),
+                learned=tuple(panel for panel in section.learned if not panel.picture),
+                said=(*section.said, f"The panels of this experiment are shown at {one.name}."),
             )
         papers.append(replace(paper, displays=tuple(displays)))
     return papers, list(unplaced.values())
 
 
 def _drawable(section: Section) -> list[PanelPlot]:
-    return [panel for panel in (*section.panels, *section.swept, *section.learned) if panel.draft]
-
-
-def draw_panels(found: Sequence[Paper]) -> list[Paper]:
-    """The papers with the pictures of all their figures."""
-    return [
-        replace(
-            paper,
-            displays=tuple(
-                replace(
-                    one,
-                    panels=tuple(
-                        replace(panel, picture=panel.draft.drawn() if panel.draft else None) for panel in one.panels
-                    ),
-                )
-                for one in paper.displays
-            ),
-        )
-        for paper in found
-    ]
-
-
-def farthest(items: Sequence[Judged]) -> tuple[Judged | None, float]:
-    """The claim with the largest relative distance from its printed number or range, and this distance."""
-    distances = [(distance(verdict), verdict) for verdict in items]
-    finite = [(value, verdict) for value, verdict in distances if math.isfinite(value)]
-    if not finite:
-        return None, math.nan
-    value, verdict = max(finite, key=lambda pair: pair[0])
-    return verdict, value
-
-
-def distance(item: Judged) -> float:
-    """Largest |ours - printed| / |printed|, for a range from its nearer end and 0 inside; nan for other claims."""
-    value = item.claim.value
-    if isinstance(value, str) or item.claim.check not in (Check.NUMBER, Check.RANGE):
-        return math.nan
-    low, high = value if isinstance(value, tuple) else (value, value)
-    each = [one for case in item.ours for one in case if math.isfinite(one)]
-    ends = [low if one < low else high if one > high else one for one in each]
-    return max(
-        (derive.ratio(abs(one - end), abs(end)) if one != end else 0.0 for one, end in zip(each, ends, strict=True)),
-        default=math.nan,
-    )
-
-
-_CLAIMS = (
-    Column("claim", numeric=False),
-    Column("quantity", numeric=False, detail="system"),
-    Column("paper’s value"),
-    Column("our value"),
-    Column("unit", numeric=False),
-    Column("evidence", numeric=False),
-    Column("verdict", numeric=False),
-)
-
-
-def _claims(name: str, items: Sequence[Judged], near: claim_tables.ClaimContext) -> Table | None:
-    rows = tuple(
-        (
-            Cell("", links=((f"#{claim_tables.anchor(verdict.claim.id)}", verdict.claim.id),)),
-            Cell(
-                verdict.claim.quantity,
-                detail=" versus ".join(filter(None, (verdict.claim.system, verdict.claim.versus))),
-            ),
-            claim_tables.published(verdict.claim),
-            claim_tables.ours(verdict, near.runs),
-            Cell(verdict.claim.unit),
-            Cell(verdict.evidence.value if verdict.evidence else NONE),
-            claim_tables.verdict(verdict),
-        )
-        for verdict in items
-    )
-    return Table(f"Claims of {name}", _CLAIMS, rows) if rows else None
+    return [panel for panel in (*section.panels, *section.swept, *section.learned) if panel.picture]

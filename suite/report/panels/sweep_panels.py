@@ -21,6 +21,7 @@ from suite.core.record import Outcome, Record, Source
 from suite.report import derive, expectations
 from suite.report.derive import SampleSummary
 from suite.report.load import StoredRecord, at, grid_of
+from suite.report.names import NONE, plain, short
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import (
     NULL,
@@ -41,8 +42,8 @@ from suite.report.panels.published_values import (
     conversion_factor,
     published_values,
 )
-from suite.report.tables.claim_tables import anchor, plain, short
-from suite.report.tables.record_tables import NONE, Cell, Column, Table, number, to_run
+from suite.report.tables.claim_tables import anchor
+from suite.report.tables.record_tables import Cell, Column, Table, number, to_run
 
 MAX_PANELS, MAX_POINTS, MAX_CURVES, MAX_ROWS = 40, 64, 12, 400
 MIN_SAMPLES = 3  # a median of fewer samples is marked

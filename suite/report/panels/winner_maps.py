@@ -13,8 +13,9 @@ from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.core.winner_map import WinnerMap, is_map, read_map
 from suite.report.load import StoredRecord
+from suite.report.names import NONE
 from suite.report.plots.figure import PALETTE, shape
-from suite.report.tables.record_tables import NONE, Cell, Column, Table
+from suite.report.tables.record_tables import Cell, Column, Table
 
 MOST_MAPS, MOST_POINTS, MOST_NAMED = 120, 24, 3
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -22,10 +23,12 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETRIGHTBASE
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core import trace as categories
 from suite.core.units import si
+from suite.report.names import named
 from suite.report.plots.svg import INK, lean
 
 if TYPE_CHECKING:
@@ -170,9 +173,17 @@ def _every(number: int, curves: int, batches: int) -> tuple[int, int]:
 
 
 def batch_times(
-    samples: Mapping[str, Sequence[float]], faint: Collection[str], colours: Mapping[str, str], salt: str
+    samples: Mapping[str, Sequence[float]],
+    bounds: Mapping[str, float],
+    faint: Collection[str],
+    colours: Mapping[str, str],
+    salt: str,
 ) -> str:
-    """Raw samples as points and their median as a bar, by label; labels in `faint` are not comparable."""
+    """Raw samples as points and their median as a bar, by label.
+
+    bounds: shortest time of a batch that the op times of a run allow, drawn as a bracket
+    faint: labels that are not comparable
+    """
     with _rows(list(samples)) as (fig, ax):
         for row, (label, values) in enumerate(samples.items()):
             finite = [value for value in drawable(values) if math.isfinite(value)]
@@ -184,11 +195,14 @@ def batch_times(
             # jitter by the golden ratio: even, and the same on every build
             y = [row + 0.44 * ((index * 0.6180339887) % 1 - 0.5) for index in range(len(finite))]
             ax.scatter(finite, y, color=colours[label], alpha=alpha, s=17, linewidth=0, zorder=2)
+            ax.barh(row, middle, 0.62, color=colours[label], alpha=alpha / 3, linewidth=0, zorder=1)
             ax.plot([middle, middle], [row - 0.34, row + 0.34], color=INK, linewidth=1.6, alpha=alpha + 0.2, zorder=3)
+            if label in bounds:
+                ax.plot(bounds[label], row, marker=CARETRIGHTBASE, color=INK, markersize=7, alpha=0.55, zorder=4)
         _quantity(ax, "s", "Batch time (s)")
         ax.set_xlim(left=0)
-        counts = ", ".join(f"{label} {len(values)}" for label, values in samples.items())
-        return finished(fig, salt, f"Batch time by system, every sample as a point. Samples: {counts}.")
+        medians = ", ".join(f"{label} {si(statistics.median(v), 's')} of {len(v)}" for label, v in samples.items())
+        return finished(fig, salt, f"Batch time by system, every sample as a point. Medians: {medians}.")
 
 
 def drawable(values: Sequence[float]) -> list[float]:
@@ -282,7 +296,7 @@ def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one horizontal row per label, the first on top."""
     texts = [clean(label) for label in labels]
     margin = 0.25 + 0.076 * max(map(len, texts), default=1)
-    with drawing(0.62 + 0.4 * max(len(labels), 2), left=margin) as (fig, ax):
+    with drawing(0.62 + 0.33 * max(len(labels), 2), left=margin) as (fig, ax):
         ax.grid(visible=False, axis="y")
         ax.set_yticks(range(len(labels)), texts)
         ax.set_ylim(max(len(labels), 2) - 0.45, -0.55)
@@ -290,19 +304,29 @@ def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
 
 
 def clean(label: str, most: int = 26) -> str:
-    """A label on one line, without characters that XML forbids."""
+    """A label on one line, with the names that people use, without characters that XML forbids."""
     text = "".join(
-        " " if unicodedata.category(letter) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"} else letter for letter in label
+        " " if unicodedata.category(letter) in {"Cc", "Cs", "Cn", "Co", "Zl", "Zp"} else letter
+        for letter in named(label)
     )
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def finished(fig: Figure, salt: str, alt: str) -> str:
-    """The figure as an `<svg>` element for a page, with `alt` as its name."""
+def finished(fig: Figure, salt: str, alt: str, hover: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+    """The figure as an `<svg>` element for a page, with `alt` as its name.
+
+    hover: texts of the markers of a line, by the id of the line, shown when one points at them
+    """
+    for line in (line for ax in fig.axes for line in (*ax.get_xgridlines(), *ax.get_ygridlines())):
+        line.set_clip_on(False)  # it ends at the frame, and each clip is an attribute
     stream = io.StringIO()
     fig.savefig(stream, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     root = ElementTree.fromstring(stream.getvalue())
     lean(root, salt)
+    for name, texts in hover.items():
+        group = root.find(f".//*[@id='{salt}-{name}']")
+        for marker, text in zip(group.iter("use") if group is not None else (), texts, strict=False):
+            ElementTree.SubElement(marker, "title").text = clean(text, 80)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib.update(role="img", **{"aria-label": clean(alt, 4000)})

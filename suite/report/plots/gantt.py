@@ -48,7 +48,7 @@ def gantt(trace: Trace, grid: Grid, label: str, most: int = MOST) -> str:
     scale = (_WIDTH - _LEFT - _RIGHT) / end if end > SHORTEST else 0.0
     foot = _TOP + _ROW * len(ranks)
     for time in ticks(end):
-        x = f"{_LEFT + time * scale:.2f}"
+        x = f"{_LEFT + time * scale:.1f}"
         ElementTree.SubElement(root, "line", {"x1": x, "x2": x, "y1": "0", "y2": f"{foot:g}", "class": "tick"})
         _text(root, x, foot + 16, si(time, "s"), "middle")
     for rank, row in ranks.items():
@@ -76,13 +76,13 @@ def _box(root: ElementTree.Element, span: Span, y: float, scale: float, primes: 
         f"rank {span.rank}: {span.category}{'' if span.op is None else f' {span.op}'}, "
         f"{si(span.seconds, 's')} from {si(span.start, 's')}"
     )
-    place = {"x": f"{x:.2f}", "y": f"{y:g}", "width": f"{width:.2f}", "height": f"{_BOX:g}"}
+    place = {"x": f"{x:.1f}", "y": f"{y:g}", "width": f"{width:.1f}", "height": f"{_BOX:g}"}
     ElementTree.SubElement(box, "rect", place, fill=colour(span.category))
     if span.op is not None and span.category in _NUMBERED:
         number = f"{span.op.index}{primes}"
         if width >= _DIGIT * len(number) + 3:
             style = "dark" if span.category in (BACKWARD, WEIGHT) else "pale"
-            _text(box, f"{x + width / 2:.2f}", y + _BOX / 2 + 4, number, "middle", f"n {style}")
+            _text(box, f"{x + width / 2:.1f}", y + _BOX / 2 + 4, number, "middle", f"n {style}")
 
 
 def _text(root: ElementTree.Element, x: str, y: float, text: str, anchor: str, style: str = "") -> None:

@@ -1,12 +1,9 @@
-"""Plots of one experiment, in order of importance, as many as the page has room for.
-
-A picture takes thirty times as long as its table. The page therefore counts the pictures of all sections first, and
-draws only as many as its size limits allow.
-"""
+"""Plots of one experiment. A picture takes thirty times as long as its table, so their number is limited."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -15,9 +12,10 @@ from suite.core.trace import WAIT
 from suite.core.units import si
 from suite.report import derive
 from suite.report.load import StoredRecord
+from suite.report.names import named
 from suite.report.panels import figure_panels
 from suite.report.plots import curves, figure, gantt
-from suite.report.tables.record_tables import Table
+from suite.report.tables.record_tables import Table, first_rows, with_values
 
 MOST_PANELS = 40  # of one experiment
 _MOST_OPEN = 20  # rows of a table that stands open
@@ -35,37 +33,23 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A picture that is not drawn yet."""
-
-    caption: str
-    draw: Callable[[], str]
-    legend: Legend = ()
-
-    def drawn(self) -> Picture:
-        return Picture(self.caption, Markup(self.draw()), self.legend)
-
-
-@dataclass(frozen=True, slots=True)
 class PanelPlot:
     """A panel with its picture and tables.
 
     Attributes:
         title: Title of the panel.
         run: Links to its run.
-        draft: The picture before it is drawn; None if there is nothing to draw.
+        picture: The picture; None if there is nothing to draw.
         table: Table next to the picture.
         more: A folded table.
-        picture: The drawn picture.
         unfolded: Whether the table is open, as it compares printed values.
     """
 
     title: str
     run: tuple[tuple[str, str], ...]
-    draft: Draft | None
+    picture: Picture | None
     table: Table | None
     more: Table | None = None
-    picture: Picture | None = None
     unfolded: bool = False
 
 
@@ -91,15 +75,13 @@ def of_panels(
         caption = figure_panels.caption(panel, source, drawn.where, printed=printed)
         if number + 1 == most and more > 0:
             caption += f" {more} more panels are in the records."
-        draft = None
+        picture = None
         if panel.systems:
-
-            def draw(panel: figure_panels.PlottedPanel = panel, source: str = source, number: int = number) -> str:
-                return curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
-
-            draft = Draft(caption, draw, curves.legend(panel, looks))
+            svg = curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
+            picture = Picture(caption, Markup(svg), curves.legend(panel, looks))
         open_ = bool(panel.curves[figure_panels.PAPER]) and len(drawn.table.rows) <= _MOST_OPEN
-        plots.append(PanelPlot(panel.full_title, drawn.run, draft, drawn.table, drawn.more, unfolded=open_))
+        table, more_values = first_rows(with_values(drawn.table) or drawn.table), first_rows(with_values(drawn.more))
+        plots.append(PanelPlot(panel.full_title, drawn.run, picture, table, more_values, unfolded=open_))
     return plots
 
 
@@ -108,12 +90,12 @@ def _kin(panel: figure_panels.PlottedPanel) -> tuple[str, str]:
     return (panel.y_label, panel.unit)
 
 
-def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
+def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Picture]:
     """Losses, batch times, breakdown of the time, and memory, as far as the records hold them."""
     records = [entry.record for entry in entries]
     colours = figure.palette([record.label for record in records])
-    faint = {record.label for record in records if not derive.comparable(record)}
-    drafts = []
+    faint = _faint(entries)
+    pictures = []
     loss = {record.label: record.series["loss"] for record in records if record.series.get("loss")}
     held_out = {r.label: r.series["validation_loss"] for r in records if r.series.get("validation_loss")}
     if loss or held_out:
@@ -122,23 +104,17 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
             caption += " Of long curves the least and the greatest of each few batches."
         legend = {label: colours[label] for label in colours if label in loss or label in held_out}
         shapes = {label: figure.shape(number)[1] for number, label in enumerate(colours)}
-        legend_entries = tuple((colour, f"{shapes[label]} {label}") for label, colour in legend.items())
-        drafts.append(Draft(caption, lambda: figure.losses(loss, held_out, colours, f"{salt}-loss"), legend_entries))
-    times = {r.label: r.metrics[derive.BATCH_TIME].values for r in records if derive.samples(r, derive.BATCH_TIME).n}
-    if times:
-        each = figure.fewer(times)
-        caption_text = (
-            f"at most {each} samples of a run, in equal steps from its least to its greatest"
-            if each
-            else "every sample"
+        legend_entries = tuple((colour, f"{shapes[label]} {named(label)}") for label, colour in legend.items())
+        pictures.append(
+            Picture(caption, Markup(figure.losses(loss, held_out, colours, f"{salt}-loss")), legend_entries)
         )
-        caption = f"Batch time: {caption_text}, and the median as a bar." + (" Pale: not comparable." if faint else "")
-        drafts.append(Draft(caption, lambda: figure.batch_times(times, faint, colours, f"{salt}-time")))
+    if timed := times(entries, salt):
+        pictures.append(timed)
     parts = {entry.record.label: derive.shares(entry) for entry in entries if entry.trace}
     if parts:
         caption = "Breakdown of the time of one traced batch."
         legend = _stacked(parts, figure.COLOURS)
-        drafts.append(Draft(caption, lambda: figure.breakdowns(parts, faint, f"{salt}-parts"), _named(legend)))
+        pictures.append(Picture(caption, Markup(figure.breakdowns(parts, faint, f"{salt}-parts")), _named(legend)))
     sides = [
         {r.label: kinds for r in records if (kinds := derive.memory_by_kind(r, side))}
         for side in ("predicted", "measured")
@@ -146,8 +122,29 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Draft]:
     if any(sides):
         caption = "Memory by kind on the rank with the most. Pale: predicted; full: measured."
         legend = _stacked(sides[0] | sides[1], figure.KINDS)
-        drafts.append(Draft(caption, lambda: figure.memory(sides[0], sides[1], f"{salt}-memory"), _named(legend)))
-    return drafts
+        pictures.append(Picture(caption, Markup(figure.memory(sides[0], sides[1], f"{salt}-memory")), _named(legend)))
+    return pictures
+
+
+def times(entries: Sequence[StoredRecord], salt: str) -> Picture | None:
+    """Batch times of the runs, with the shortest one that the op times of each traced run allow; None without any."""
+    runs = {one.record.label: one for one in entries if derive.samples(one.record, derive.BATCH_TIME).n}
+    if not runs:
+        return None
+    samples = {label: one.record.metrics[derive.BATCH_TIME].values for label, one in runs.items()}
+    each, faint = figure.fewer(samples), _faint(entries)
+    bounds = {label: bound for label, one in runs.items() if math.isfinite(bound := derive.shortest_time(one))}
+    counted = f"at most {each} samples of a run, in equal steps from its least to its greatest" if each else "samples"
+    caption = f"Batch time: points are {counted}; the bar ends at their median."
+    caption += " A triangle marks the shortest time that the op times of the run allow." if bounds else ""
+    caption += " Pale: not comparable." if faint else ""
+    colours = figure.palette([one.record.label for one in entries])
+    return Picture(caption, Markup(figure.batch_times(samples, bounds, faint, colours, f"{salt}-time")))
+
+
+def _faint(entries: Sequence[StoredRecord]) -> set[str]:
+    """Labels of the runs whose times are not comparable."""
+    return {one.record.label for one in entries if not derive.comparable(one.record)}
 
 
 def _named(legend: Mapping[str, str]) -> Legend:

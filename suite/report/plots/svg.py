@@ -2,7 +2,7 @@
 
 The SVG of a plotting library is meant for editing: it has a group and an id for every tick, six decimals, and a list of
 fonts for every word. Hundreds of pictures share one page, so all of this is removed. Coordinates are rounded to a
-hundredth of a point, which is below the resolution of screens.
+tenth of a point, which is below the resolution of most screens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 INK = "#010203"  # stands for currentColor until the picture is rewritten
 NAMED = re.compile(r"(?:ours|paper|null|calibrated)-[0-9-]+")  # ids from the code of a plot, for debugging
-_DIGITS = 2  # after the point, of coordinates in points
+_DIGITS = 1  # after the point, of coordinates in points
 _NUMBER = re.compile(r"-?[0-9]*\.[0-9]+")
 _TO_ID = re.compile(r"url\(#([^)]*)\)")
 _WORD, _LINE = "font-size:9.5px;text-anchor:{};fill:currentColor", "fill:none;stroke:currentColor;"
@@ -33,6 +33,23 @@ def lean(root: Any, salt: str) -> None:
     references = [name for element in root.iter() for name in _asked(element)]
     names = {name: f"{salt}-{number}" for number, name in enumerate(dict.fromkeys(references))}
     _rewrite(root, salt, names)
+    _share_markers(root)
+
+
+def _share_markers(root: Any) -> None:
+    """Keep one of the equal shapes that markers of several curves use."""
+    first: dict[str, str] = {}
+    same: dict[str, str] = {}
+    for parent in list(root.iter()):
+        for defs in [child for child in parent if child.tag == "defs" and len(child) == 1 and child[0].tag == "path"]:
+            shape = defs[0].attrib
+            name = shape.get("id", "")
+            kept = first.setdefault(str(sorted(item for item in shape.items() if item[0] != "id")), name)
+            if kept != name:
+                same[f"#{name}"] = f"#{kept}"
+                parent.remove(defs)
+    for element in root.iter("use"):
+        element.attrib["href"] = same.get(element.attrib["href"], element.attrib["href"])
 
 
 def _asked(element: Any) -> Iterator[str]:

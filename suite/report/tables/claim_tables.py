@@ -9,21 +9,22 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from suite.claims import load
 from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
 from suite.claims.claim_text import command
+from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
 from suite.report.load import ReportStore, StoredRecord, text_at
+from suite.report.names import NONE, plain, short
 from suite.report.tables import scorecard
-from suite.report.tables.record_tables import NONE, Cell, Column, Table, address
+from suite.report.tables.record_tables import Cell, Column, Table, address
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
 _VERDICTS = list(Verdict)
 TURNS, STAYS, NOT_VARIED, NO_MODEL = "turns", "stays", "not varied", "no model"  # of a verdict, over the constants
-_THIN = "\u202f"  # groups the digits of a count without a line break
 _MOST_CASES = 4
 _MOST_TERMS = 6
 _MOST_LINKS = 5
@@ -84,23 +85,6 @@ def anchor(claim: str) -> str:
     return "claim--" + hashlib.sha256(claim.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def plain(value: float) -> str:
-    """A number with at most six digits; whole numbers below 1e9 in full: 4, 49.4, 124 439 808, 5e10."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if math.isnan(value):
-        return NONE
-    if float(value).is_integer() and abs(value) < 1e9:
-        return f"{value:,.0f}".replace(",", _THIN)
-    return re.sub(r"e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{value:.6g}")
-
-
-def short(value: float) -> str:
-    """A number with four digits; whole numbers in full."""
-    whole = math.isfinite(value) and float(value).is_integer()
-    return plain(value if whole or not math.isfinite(value) else float(f"{value:.4g}"))
-
-
 def published(claim: Claim) -> Cell:
     """The published value; a range sorts by its finite end."""
     value = claim.value
@@ -158,6 +142,13 @@ def verdict(judged: Judged, turns: str = "") -> Cell:
         tone=f"verdict {scorecard.TONES[kind]}",
         badge=turns if turns == TURNS else "",
     )
+
+
+def answer(judged: Judged) -> Cell:
+    """The plain answer to a claim."""
+    plain = plain_answer(judged.verdict, judged.evidence)
+    place = float(list(PlainAnswer).index(plain))
+    return Cell(plain.value, place, tone=TONES[plain])
 
 
 def setting(claim: Claim, most: int = _SETTING) -> str:
@@ -233,6 +224,13 @@ def sensitivity(judged: Judged) -> str:
     )
 
 
+def turning(judged: Sequence[Judged]) -> tuple[int, int]:
+    """Number of modelled verdicts that change within the ranges of the constants, and number that were varied."""
+    states = [sensitivity(verdict) for verdict in judged]
+    turns = states.count(TURNS)
+    return turns, turns + states.count(STAYS)
+
+
 def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
     """The filters of the claims table: name, values, and the function that gives the value of a claim."""
     every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
@@ -290,34 +288,29 @@ def _others(judged: Judged) -> list[str]:
 BESIDE = (
     Column("claim", numeric=False, detail="where"),
     Column("quantity", numeric=False, detail="system"),
-    Column("paper’s value"),
-    Column("our value"),
-    Column("verdict", numeric=False),
-    Column("why", numeric=False),
+    Column("printed"),
+    Column("ours"),
+    Column("unit", numeric=False),
+    Column("evidence", numeric=False),
+    Column("holds?", numeric=False),
 )
 
 
-def beside(judged: Sequence[Judged], context: ClaimContext) -> Table | None:
-    """The claims of one experiment: the paper's values next to ours."""
+def beside(title: str, judged: Sequence[Judged], context: ClaimContext) -> Table | None:
+    """Claims of an experiment or of a published figure: the paper's values next to ours."""
     rows = tuple(
         (
-            Cell(
-                "",
-                links=((f"#{anchor(judged_claim.claim.id)}", judged_claim.claim.id),),
-                detail=f"{scorecard.paper(judged_claim)}, {judged_claim.claim.where}",
-            ),
-            Cell(
-                judged_claim.claim.quantity,
-                detail=" versus ".join(part for part in (judged_claim.claim.system, judged_claim.claim.versus) if part),
-            ),
-            published(judged_claim.claim),
-            ours(judged_claim, context.runs),
-            verdict(judged_claim, sensitivity(judged_claim)),
-            Cell(judged_claim.why, detail=context.notes.get((judged_claim.record, judged_claim.claim.id), "")),
+            Cell("", links=((f"#{anchor(item.claim.id)}", item.claim.id),), detail=item.claim.where),
+            Cell(item.claim.quantity, detail=" versus ".join(filter(None, (item.claim.system, item.claim.versus)))),
+            published(item.claim),
+            ours(item, context.runs),
+            Cell(item.claim.unit),
+            Cell(item.evidence.value if item.evidence else NONE),
+            answer(item),
         )
-        for judged_claim in judged
+        for item in judged
     )
-    return Table("The paper’s values and ours", BESIDE, rows, kind="beside") if rows else None
+    return Table(title, BESIDE, rows, kind="beside") if rows else None
 
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
@@ -343,19 +336,13 @@ DECISIONS = (
 )
 
 
-def cards(
-    judged: Sequence[Judged], more: Iterable[tuple[str, Sequence[Column]]] = ()
-) -> Sequence[tuple[str, Sequence[str]]]:
-    """Kinds of tables that become cards on a narrow screen, with the headings of their cells.
-
-    more: kinds of other modules, with their columns
-    """
+def cards(judged: Sequence[Judged]) -> Sequence[tuple[str, Sequence[str]]]:
+    """Kinds of tables that become cards on a narrow screen, with the headings of their cells."""
     kinds = [f"{count.sign} {count.name}" for count in scorecard.counts(judged) if count.count]
     return (
         ("claims", [column.name for column in FULL]),
         ("beside", [column.name for column in BESIDE]),
         ("decisions", [column.name for column in DECISIONS]),
-        *((kind, [column.name for column in columns]) for kind, columns in more),
         ("score", ["", *kinds, "claims"]),
     )
 

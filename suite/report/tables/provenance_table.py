@@ -1,6 +1,6 @@
-"""Table of a record's provenance: configuration, machine and duration.
+"""Table of the provenance of records: machine, versions and duration.
 
-Configuration and provenance may hold any values, nested to any depth. The table shows a limited number of leaves.
+Provenance may hold any values, nested to any depth. The table shows a limited number of leaves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from suite.core.record import Outcome
 from suite.core.units import seconds
@@ -20,31 +20,6 @@ from suite.report.load import StoredRecord, real, text_at
 def took(entry: StoredRecord) -> float:
     """Seconds of the run; nan if the record has none."""
     return real(entry.record.provenance.get("seconds"))
-
-
-def config_lines(config: Mapping[str, Json], most: int = 6000) -> str:
-    """A resolved config as `path=value` lines, at most `most` characters."""
-    if not config:
-        return "not recorded"
-    lines: list[str] = []
-    for path, value in _flat(config):
-        line = f"{path}={value}"
-        lines.append(line[:most])
-        most -= len(line) + 1
-        if most < 0:
-            break
-    return "\n".join(lines) + ("\n… the rest is in the record" if most < 0 else "")
-
-
-def config_beside(config: Mapping[str, Json], other: Mapping[str, Json], whose: str) -> str:
-    """The differences of a config from the config of the run `whose`, or the whole config if that is shorter."""
-    ours, theirs = dict(_flat(config)), dict(_flat(other))
-    changed = [f"{path}={value}" for path, value in ours.items() if theirs.get(path) != value]
-    changed += [f"without {path}" for path in theirs if path not in ours]
-    if not ours or len(changed) >= len(ours) / 2:
-        return config_lines(config)
-    text = "\n".join(changed)
-    return config_lines(config) if len(text) > 3000 else f"as {whose}" + (f", but for\n{text}" if text else "")
 
 
 def overview(entries: Sequence[StoredRecord]) -> str:

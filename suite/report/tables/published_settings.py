@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from suite.claims.claim import Scalar, Settings
 from suite.core.experiment import StudySpec
 from suite.core.plain_data import MAX_CHARACTERS
+from suite.report.names import NONE
 from suite.report.panels.seed_study import StudyTask
-from suite.report.tables.record_tables import NONE, Cell, Column, Table
+from suite.report.tables.record_tables import Cell, Column, Table
 
 OPTIMIZER_IDS = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # in the published settings, by class name
 

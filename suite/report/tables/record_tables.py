@@ -16,10 +16,11 @@ from suite.report import derive
 from suite.report.derive import RecordRow
 from suite.report.expectations import Expectation, Judgement
 from suite.report.load import SetAside, StoredRecord, text_at
+from suite.report.names import NONE
 from suite.report.plots.figure import KINDS, ordered
-from suite.report.tables.provenance_table import config_beside, config_lines, took
+from suite.report.tables.provenance_table import took
 
-NONE = "–"
+ROWS = 600  # of a table next to a picture
 _SIGNS = {
     Judgement.MET: "✓ ",
     Judgement.NOT_MET: "✗ ",
@@ -112,6 +113,14 @@ def with_values(table: Table | None) -> Table | None:
     columns = tuple(table.columns[place] for place in filled)
     rows = tuple(tuple(row[place] for place in filled if place < len(row)) for row in table.rows)
     return replace(table, columns=columns, rows=rows)
+
+
+def first_rows(table: Table | None) -> Table | None:
+    """The table with at most ROWS rows, and a remark on the others."""
+    if table is None or len(table.rows) <= ROWS:
+        return table
+    said = f"{ROWS} of {len(table.rows)} rows are shown. All numbers are in the records."
+    return replace(table, rows=table.rows[:ROWS], said=" ".join(filter(None, (table.said, said))))
 
 
 def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
@@ -289,10 +298,8 @@ def runs(
     title: str,
     anchors: Mapping[str, str],
     said: str = "",
-    *,
-    beside: StoredRecord | None = None,
 ) -> Table | None:
-    """Table of runs with their files, command and configuration.
+    """Table of runs with their files and commands. The record of a run has its whole configuration.
 
     Args:
         entries: The runs.
@@ -300,15 +307,12 @@ def runs(
         title: Title of the table.
         anchors: Anchor of a run by record file.
         said: Remark on omitted runs.
-        beside: Run with its full configuration, by default the first; the others show only the keys that differ.
     """
-    full = beside or (entries[0] if entries else None)
     columns = (
         Column("run", numeric=False),
         Column("files", numeric=False),
         Column("took"),
         Column("command", numeric=False),
-        Column("config", numeric=False),
     )
     rows = tuple(
         (
@@ -316,18 +320,10 @@ def runs(
             Cell("", links=_links(entry, exports)),
             number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
             Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
-            Cell("", code=_config(entry, full), fold="config"),
         )
         for entry in entries
     )
     return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries), said=said) if rows else None
-
-
-def _config(entry: StoredRecord, full: StoredRecord | None) -> str:
-    config = entry.record.config
-    if full is None or entry is full:
-        return config_lines(config)
-    return config_beside(config, full.record.config, full.record.label or NONE)
 
 
 def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

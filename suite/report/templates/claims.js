@@ -1,3 +1,11 @@
+// A count of claims leads to these claims.
+for (const link of document.querySelectorAll("a[data-to]")) {
+  const parts = new URLSearchParams();
+  if (link.dataset.filter) parts.set(link.dataset.filter, link.dataset.to);
+  if (link.dataset.verdict) parts.set("verdict", link.dataset.verdict);
+  if (link.dataset.evidence) parts.set("evidence", link.dataset.evidence);
+  if (String(parts)) link.href += `?${parts}`;
+}
 // Filters the table of claims: search, menus, "n of m". The address keeps the filter (#claims?paper=SAMO&search=ratio).
 (() => {
   const table = document.querySelector("table.claims");
@@ -69,14 +77,6 @@
     if (order.value === "") body.append(...rows.map(({ row }) => row));
     else table.tHead.rows[0].cells[order.value].querySelector("button").click();
   });
-  // a count of the scorecard leads to its claims
-  for (const link of document.querySelectorAll("a[data-to]")) {
-    const parts = new URLSearchParams();
-    if (link.dataset.filter) parts.set(link.dataset.filter, link.dataset.to);
-    if (link.dataset.verdict) parts.set("verdict", link.dataset.verdict);
-    if (link.dataset.evidence) parts.set("evidence", link.dataset.evidence);
-    link.href = String(parts) ? `#claims?${parts}` : "#claims";
-  }
   addEventListener("hashchange", follow);
   bar.hidden = false;
   show();

@@ -74,7 +74,8 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     assert path.name.startswith("ae-bundle-0.")
     expected = ["README.md", "CLAIMS.md", "LICENSE", "CITATION.cff", "MANIFEST.sha256", "source.tar.gz"]
     expected += [f"environment/{name}" for name in ("packages.txt", "machine.json", "doctor.txt")]
-    expected += [f"reports/{name}" for name in ("index.html", "records.csv", "claims.csv", "claims.json")]
+    expected += [f"reports/{name}" for name in ("index.html", "claims.html", "report.css", "report.js")]
+    expected += [f"reports/{name}" for name in ("records.csv", "claims.csv", "claims.json")]
     expected += ["reports/records/a.json", "reports/records/b.json"]
     expected += ["reports/measured/elsewhere/demo.jsonl", "reports/traces/a.json.gz"]
     expected += ["reports/accuracy.csv", "reports/accuracy_constants.csv"]
@@ -85,10 +86,10 @@ def test_archive_is_complete(bundle: tuple[Path, dict[str, bytes]]) -> None:
     assert "3 records" in readme
     assert b"torch==" in files["environment/packages.txt"]
     assert b"works: PATH/python" in files["environment/doctor.txt"]
-    rows = [line for line in files["CLAIMS.md"].decode().splitlines() if "| [row](reports/index.html#claim-" in line]
+    rows = [line for line in files["CLAIMS.md"].decode().splitlines() if "| [row](reports/claims.html#claim-" in line]
     assert len(rows) == len(json.loads(files["reports/claims.json"])) > 500
     first = rows[0].split(" | ")[0].strip("| ")
-    assert f'id="claim-{first}"' in files["reports/index.html"].decode(), "the link points to a row of the page"
+    assert f'id="claim-{first}"' in files["reports/claims.html"].decode(), "the link points to a row of the page"
     assert any("`suite run experiment=" in row for row in rows)
 
 

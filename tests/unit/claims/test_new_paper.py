@@ -13,6 +13,7 @@ from suite.claims.verdicts_now import judge_claims
 from suite.cli.run import run
 from suite.report import write_report
 from suite.runner.runs import expand
+from tests.support.pages import site
 
 ROW = """
 - {id: toy.eq1.sum, where: Equation 1, quantity: sum, value: 3.0, unit: count, kind: number, reach: analytic,
@@ -40,6 +41,6 @@ def test_a_new_paper_needs_no_file_outside_its_folder(papers: None, tmp_path: Pa
     (record,) = run(["experiment=formulas", f"reports={tmp_path}", "experiment.runs=['executor.paper=toy']"])
     assert record.metrics["toy.eq1.sum"].values == (3.0,)
     assert judge_claims(["toy"])["toy.eq1.sum"].verdict is Verdict.CONSISTENT, "no mutation is registered"
-    page = write_report(tmp_path).read_text(encoding="utf-8")
+    page = site(write_report(tmp_path))
     assert "Toys and joys" in page
     assert "One and two are three." in page

@@ -9,11 +9,10 @@ import pytest
 
 from suite.claims import load
 from suite.report import write_report
-from suite.report.page import page_budget
-from suite.report.panels.accuracy_section import accuracy_section
+from suite.report.panels.accuracy_section import GROUPS, accuracy_section
 from suite.simulate.validation.tables import ACCURACY
 from tests.support.accuracy import CONSTANT, FAR, steps, write
-from tests.support.pages import Page
+from tests.support.pages import Page, site
 
 TITLE = "Simulator against public measurements"
 
@@ -22,7 +21,7 @@ def test_section_appears_with_a_file_only(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(load, "claims", tuple)  # no claims
 
     def built() -> Page:
-        return Page(write_report(tmp_path).read_text(encoding="utf-8"))
+        return Page(site(write_report(tmp_path)))
 
     page = built()
     assert TITLE not in page.words()
@@ -53,8 +52,8 @@ def test_tables_show_percent_and_mark_errors_no_better_than_the_null_model() -> 
 
 
 def test_many_groups_are_cut_with_a_remark() -> None:
-    count = page_budget.GROUPS + 5
+    count = GROUPS + 5
     section = accuracy_section(steps(*({"group": f"g{n}"} for n in range(count))), pd.DataFrame([CONSTANT]))
     (table,) = [table for table in section.tables if table.title.startswith("Groups")]
-    assert (len(table.rows), section.groups) == (page_budget.GROUPS, count)
-    assert f"{page_budget.GROUPS} of {count}" in table.said
+    assert (len(table.rows), section.groups) == (GROUPS, count)
+    assert f"{GROUPS} of {count}" in table.said

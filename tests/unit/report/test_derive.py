@@ -150,7 +150,8 @@ def test_a_command_prints_a_line_for_each_expectation(monkeypatch, capsys):
     records = [replace(each, config=each.config | {"experiment": {"expect": rows}}) for each in records]
     monkeypatch.setattr("suite.runner.interleave.measure", lambda runs, progress: records)
     assert execute([], Progress(1)) == records
-    first, *others = capsys.readouterr().err.splitlines()[2:]
+    answer, first, *others = capsys.readouterr().err.splitlines()[2:]
+    assert answer == "  axonn 2x1 takes 0.50 [0.50, 0.50] of the batch time of pytorch 1x1: quicker."
     assert first.split(": ") == ["  met          time", "0.5, at most 0.8"]
     assert [line.split()[:2] for line in others] == [["not", "comparable"], ["not", "comparable"]]
     assert others[-1].endswith(": gone 2x1: no record")

@@ -18,7 +18,7 @@ from suite.report.page import page
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import NULL, OURS, PAPER, PlottedPanel
 from suite.report.plots import curves, plots
-from tests.support.pages import Page
+from tests.support.pages import Page, site
 from tests.support.refusals import refused
 from tests.support.report_records import in_store, make
 
@@ -83,7 +83,7 @@ def style(line: ElementTree.Element, tag: str) -> str:
 
 
 def build(*records: Record) -> Page:
-    return Page(page.render(in_store(*records)))
+    return Page(site(page.render(in_store(*records))))
 
 
 # reading
@@ -219,10 +219,10 @@ def test_figure_draws_our_line_printed_points_and_null_model():
 def test_the_picture_names_its_numbers_and_what_is_calibrated():
     panel = only(PEAK)
     label = drawn(panel)[0].attrib["aria-label"]
-    assert "axonn at 64" in label
-    assert "axonn, simulated, 64: 50, 128: 42, 256: 30; gpipe, simulated, 64: 40" in label
-    assert "axonn, paper, 64: 40, 256: 32; axonn, null model, 64: 40, 128: 36, 256: 24." in label
-    assert [text for _, text in curves.legend(panel, {"axonn": 0, "gpipe": 1})] == ["● axonn", "■ gpipe"]
+    assert "AxoNN at 64" in label
+    assert "AxoNN, simulated, 64: 50, 128: 42, 256: 30; GPipe, simulated, 64: 40" in label
+    assert "AxoNN, paper, 64: 40, 256: 32; AxoNN, null model, 64: 40, 128: 36, 256: 24." in label
+    assert [text for _, text in curves.legend(panel, {"axonn": 0, "gpipe": 1})] == ["● AxoNN", "■ GPipe"]
     root, lines = drawn(only(row()))
     assert set(lines) == {"ours-0"}
     assert not {"printed in the paper", "null model", "calibrated"} & set(texts(root))
@@ -321,14 +321,14 @@ def test_the_page_shows_panels_tables_notes_and_refused_runs():
         "Alone: simulated values",
     ]
     assert "Systems side by side" not in seen.values("table", "aria-label")
-    for text in ("fig_1: plans: reconstructed", "axonn.fig6.before, axonn.fig6.after", "● axonn", "no device"):
+    for text in ("fig_1: plans: reconstructed", "axonn.fig6.before, axonn.fig6.after", "● AxoNN", "no device"):
         assert text in seen.words()
     runs = [
         make("axonn 2x1", loss=[2.0, 1.0]),
         make("gpipe 2x1", (), outcome=Outcome.FAILED, reason="it broke"),
         make("sim 48x1", (3.0,), source=Source.SIMULATED),
     ]
-    html = page.render(in_store(*figures, *runs))
+    html = site(page.render(in_store(*figures, *runs)))
     beside = html.partition('aria-label="Systems side by side"')[2].partition("</table>")[0]
     assert [name in beside for name in ("axonn 2x1", "gpipe 2x1", "sim 48x1", "fig_1")] == [True, True, True, False]
     assert len(Page(html).all("svg")) == 2 + 2  # the panels, losses and batch times

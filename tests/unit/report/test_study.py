@@ -14,6 +14,7 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import derive
 from suite.report.page import page
 from suite.report.panels import learning_curves, seed_study
+from tests.support.pages import site
 from tests.support.refusals import refused
 from tests.support.report_records import in_store, make, texts
 
@@ -80,10 +81,10 @@ def test_learning_curve_is_median_and_ends_of_each_epoch() -> None:
     drawn = panel["Top-1 accuracy over epochs: alexnet_narrow on digits with SGD"]
     assert texts(drawn.table) == [["1", "45.00"], ["2", "60.00"], ["3", "70.00"]]
     assert drawn.table.rows[2][1].detail == "[60.00 … 80.00]"
-    picture = drawn.draw()
+    picture = drawn.picture.svg
     assert "<svg" in picture
-    assert "gpipe ends at 70 after 3 epochs" in picture
-    assert drawn.legend[0][1].endswith(" gpipe")
+    assert "GPipe ends at 70 after 3 epochs" in picture
+    assert drawn.picture.legend[0][1].endswith(" GPipe")
 
 
 def test_planted_seeds_are_decided_and_two_are_not() -> None:
@@ -185,7 +186,7 @@ def test_time_to_target_is_epochs_times_simulated_epoch_time() -> None:
     assert [cell.text for cell in pipeoptim[2:]] == ["1 of 3", "> 3", "30 min 00 s", "> 1.50 h"]
     timed = tables["Top-1 accuracy over simulated time: alexnet_narrow on digits with SGD"]
     assert [cell.text for cell in timed.table.rows[-1]] == ["time of all", "3.00 h", "1.50 h"]
-    assert "Simulated time (hours)" in timed.draw()
+    assert "Simulated time (hours)" in timed.picture.svg
 
 
 def test_study_collects_experiments_and_names_missing_ones() -> None:
@@ -244,4 +245,4 @@ def test_malformed_study_is_a_remark() -> None:
 
 def test_the_page_has_the_study() -> None:
     store = in_store(*(run(system, seed, (50, 60)) for system in ("naive", "pipeoptim") for seed in (0, 1)))
-    assert 'aria-label="Rank tests over seeds"' in page.render(store, settings=load.settings())
+    assert 'aria-label="Rank tests over seeds"' in site(page.render(store, settings=load.settings()))

@@ -22,7 +22,7 @@ from suite.report.panels import sweep_panels
 from suite.report.panels.figure_panels import OURS, PAPER, ShownPanel
 from suite.report.panels.published_values import conversion_factor
 from tests.support.drawn import generator
-from tests.support.pages import Page
+from tests.support.pages import Page, site
 from tests.support.refusals import refused
 from tests.support.report_records import in_store, make
 
@@ -518,7 +518,7 @@ def test_whatever_an_experiment_holds_a_page_comes_out():
         read(*records, known=printed)
         if number % 40 == 0:
             judged = [Judged(each_claim, Verdict.NOT_RUN, "") for each_claim in printed]
-            assert "</html>" in page.render(in_store(*records), judged=judged)
+            assert "</html>" in site(page.render(in_store(*records), judged=judged))
 
 
 def test_far_too_much_is_cut_and_says_so(monkeypatch):
@@ -540,7 +540,7 @@ def test_far_too_much_is_cut_and_says_so(monkeypatch):
 
 
 def rendered(known: Claim, *records: Record) -> Page:
-    return Page(page.render(in_store(*records), judged=[Judged(known, Verdict.NOT_RUN, "")]))
+    return Page(site(page.render(in_store(*records), judged=[Judged(known, Verdict.NOT_RUN, "")])))
 
 
 def test_section_has_panel_table_remarks_and_links():
@@ -552,7 +552,7 @@ def test_section_has_panel_table_remarks_and_links():
     assert "#claim-c.one" in targets
     assert {link[1:] for link in targets if link.startswith("#")} <= set(ids)
     [label_of] = [label for label in seen.values("svg", "aria-label") if label.startswith("Update against k.")]
-    assert "axonn, measured, no overlap: 2, 1: 1; axonn, paper, 1: 4." in label_of
+    assert "AxoNN, measured, no overlap: 2, 1: 1; AxoNN, paper, 1: 4." in label_of
 
 
 def test_panel_without_runs_has_its_table_and_the_papers_values():

@@ -9,6 +9,7 @@ from suite.core.record import Record, Source
 from suite.core.winner_map import WinnerMap
 from suite.report.page import page
 from suite.report.panels import figure_panels, winner_maps
+from tests.support.pages import site
 from tests.support.report_records import in_store, make, texts
 
 NAN = math.nan
@@ -33,7 +34,7 @@ def of(*maps: dict[str, Any]) -> Record:
 
 
 def rendered(record: Record) -> str:
-    return page.render(in_store(record))
+    return site(page.render(in_store(record)))
 
 
 def test_each_cell_names_winner_margin_and_second() -> None:

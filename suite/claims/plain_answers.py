@@ -1,0 +1,58 @@
+"""Plain answers to a claim: five phrases for readers, where verdicts have fifteen for evaluators (docs/verdicts.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from suite.claims.claim import Evidence, Judged, Verdict
+
+
+class PlainAnswer(StrEnum):
+    """Whether a claim holds, with the kind of evidence. Kinds of evidence are never pooled."""
+
+    HOLDS_MEASURED = "holds (measured)"
+    HOLDS_DERIVED = "holds (derived)"
+    MODEL_AGREES = "the model agrees"
+    FAILS = "does not hold here"
+    OPEN = "open"
+
+
+TONES = {
+    PlainAnswer.HOLDS_MEASURED: "good",
+    PlainAnswer.HOLDS_DERIVED: "good",
+    PlainAnswer.MODEL_AGREES: "trend",
+    PlainAnswer.FAILS: "bad",
+    PlainAnswer.OPEN: "faint",
+}
+# A stand-in, such as a smaller model, can refute a claim here, but only shows a direction of the published number.
+_ANSWERS: Mapping[Verdict, PlainAnswer] = {
+    Verdict.MATCHED: PlainAnswer.MODEL_AGREES,
+    Verdict.NOT_MATCHED: PlainAnswer.FAILS,
+    Verdict.DIFFERS_ON_STAND_IN: PlainAnswer.FAILS,
+    Verdict.DIFFERS: PlainAnswer.FAILS,
+    Verdict.CONTRADICTED: PlainAnswer.FAILS,
+    Verdict.CALIBRATED_MISSED: PlainAnswer.FAILS,
+    Verdict.TREND_ONLY: PlainAnswer.OPEN,
+    Verdict.CONSISTENT: PlainAnswer.OPEN,
+    Verdict.CALIBRATED: PlainAnswer.OPEN,
+    Verdict.FED: PlainAnswer.OPEN,
+    Verdict.NO_BETTER: PlainAnswer.OPEN,
+    Verdict.UNDECIDED: PlainAnswer.OPEN,
+    Verdict.NOT_RUN: PlainAnswer.OPEN,
+}
+
+
+def plain_answer(verdict: Verdict, evidence: Evidence | None) -> PlainAnswer:
+    """The phrase for a verdict. That for a reproduced claim names its evidence."""
+    if verdict is Verdict.REPRODUCED:
+        return PlainAnswer.HOLDS_MEASURED if evidence is Evidence.MEASURED else PlainAnswer.HOLDS_DERIVED
+    return _ANSWERS[verdict]
+
+
+def in_words(items: Iterable[Judged]) -> str:
+    """'Claims: holds (measured) 3, open 2.'; empty without claims."""
+    counts = Counter(plain_answer(judged.verdict, judged.evidence) for judged in items)
+    text = ", ".join(f"{answer} {counts[answer]}" for answer in PlainAnswer if counts[answer])
+    return f"Claims: {text}." if text else ""

@@ -1,0 +1,172 @@
+"""The front page: what ran on this machine, who is quickest, what the papers claim, and whether it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suite.claims import load
+from suite.claims.claim import Check, Judged, Scope, Verdict
+from suite.claims.claim_text import command, terms
+from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
+from suite.report import derive, expectations
+from suite.report.load import StoredRecord, at, text_at
+from suite.report.names import NONE, named, round_number
+from suite.report.names import unit as unit_of
+from suite.report.panels.published_figures import Paper
+from suite.report.plots import plots
+from suite.report.plots.plots import Picture
+from suite.report.tables import claim_tables
+
+LARGEST_SYSTEMS = 12  # of one race
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """An experiment that compares a system with several peers.
+
+    Attributes:
+        anchor: Its section.
+        quickest: Least median batch time, s.
+    """
+
+    title: str
+    anchor: str
+    answer: str
+    picture: Picture
+    quickest: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrontClaim:
+    """A claim of the front page. words: the claim in the paper's words cut short"""
+
+    words: str
+    anchor: str
+    printed: str
+    ours: str
+    evidence: str
+    answer: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPaper:
+    """A paper on the front page. counts: (number of claims, plain answer, tone)"""
+
+    name: str
+    anchor: str
+    title: str
+    headlines: tuple[FrontClaim, ...]
+    counts: tuple[tuple[int, str, str], ...]
+    picture: Picture | None
+    figure: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """Claims that were not run, and the command that runs them. needs: the hardware or data that they require"""
+
+    count: int
+    needs: str
+    command: str
+
+
+def races(groups: Sequence[derive.ExperimentGroup]) -> list[Race]:
+    """The experiments of this machine that compare a system with several peers.
+
+    groups: the experiments in the order of the sections e1, e2, ...
+    """
+    found = []
+    for number, group in enumerate(groups, 1):
+        if group.machine or not _compares_peers(group):
+            continue
+        ran = sorted((one for one in group.entries if not derive.usable(one)), key=_median)[:LARGEST_SYSTEMS]
+        title = text_at(group.lead.record.config, "experiment", "title") or group.name
+        if (picture := plots.times(ran, f"race{number}")) is not None:
+            found.append(Race(title, f"e{number}", expectations.answer(group), picture, _median(ran[0])))
+    return sorted(found, key=lambda race: race.quickest)
+
+
+def _median(entry: StoredRecord) -> float:
+    return derive.samples(entry.record, derive.BATCH_TIME).median
+
+
+def _compares_peers(group: derive.ExperimentGroup) -> bool:
+    rows = at(group.lead.record.config, "experiment", "expect")
+    peers = [at(row, "versus") for row in rows if at(row, "kind") == "ratio"] if isinstance(rows, list) else []
+    return any(isinstance(names, list) and len(names) > 1 for names in peers)
+
+
+def papers(judged: Sequence[Judged], found: Sequence[Paper]) -> list[FrontPaper]:
+    """The headline claims and the picture of each paper that has a front.yaml. found: the published figures"""
+    by_id = {item.claim.id: item for item in judged}
+    pages = {paper.name: paper for paper in found}
+    shown = []
+    for paper, row in load.fronts().items():
+        title = load.titles()[paper]
+        mine = [item for item in judged if item.claim.paper == paper]
+        if not mine:
+            continue
+        counts = Counter(plain_answer(item.verdict, item.evidence) for item in mine)
+        displays = pages[title].displays if title in pages else ()
+        panels = [panel for one in displays if one.short == row.picture for panel in one.panels if panel.picture]
+        shown.append(
+            FrontPaper(
+                paper,
+                pages[title].anchor if title in pages else "",
+                title,
+                tuple(_headline(words, by_id[name]) for name, words in row.claims.items() if name in by_id),
+                tuple((counts[answer], answer.value, TONES[answer]) for answer in PlainAnswer if counts[answer]),
+                panels[0].picture if panels else None,
+                row.picture,
+                panels[0].title if panels else "",
+            )
+        )
+    return shown
+
+
+def _headline(words: str, item: Judged) -> FrontClaim:
+    answer = plain_answer(item.verdict, item.evidence)
+    exact, unit = isinstance(item.claim.value, float | tuple), unit_of(item.claim.unit)
+    evidence = [str(item.evidence)] if item.evidence else []
+    evidence += ["on a stand-in"] if item.evidence and item.scope is Scope.STAND_IN else []
+    return FrontClaim(
+        words,
+        claim_tables.anchor(item.claim.id),
+        f"{claim_tables.published(item.claim).text} {unit}".strip() if exact else "as stated",
+        (_ours(item) if item.claim.check is Check.FORMULA else f"{_ours(item)} {unit}".strip()) if item.ours else NONE,
+        ", ".join(evidence),
+        answer.value,
+        TONES[answer],
+    )
+
+
+def _ours(item: Judged) -> str:
+    """The ends of our values, or the first two by name: '11.8 to 26.2', 'axonn 99.3, deepspeed_3d 125'."""
+    if isinstance(item.claim.value, float | tuple):
+        values = [value for case in item.ours for value in case]
+        ends = [round_number(end) for end in (min(values), max(values))]
+        return " to ".join(dict.fromkeys(ends))
+    if item.claim.check is Check.FORMULA:
+        points = [value for case in item.ours for value in case]
+        return f"equal at {len(points)} points" if item.verdict is Verdict.REPRODUCED else "not equal"
+    pairs = list(zip(terms(item.claim), item.ours[0], strict=False))
+    more = ", …" if len(pairs) > 2 or len(item.ours) > 1 else ""
+    return ", ".join(f"{named(name)} {round_number(value)}" for name, value in pairs[:2]) + more
+
+
+def missing(judged: Sequence[Judged]) -> list[NotRun]:
+    """The claims that were not run, by what they need, the most first, each with its shortest command."""
+    commands: dict[str, list[str]] = {}
+    for item in judged:
+        if item.verdict is Verdict.NOT_RUN:
+            needs = item.why.partition("it needs ")[2] or "runs that end well"
+            commands.setdefault(needs, []).append(command(item))
+    found = [
+        NotRun(len(lines), needs, min((line for line in lines if line), key=len, default=""))
+        for needs, lines in commands.items()
+    ]
+    return sorted(found, key=lambda one: -one.count)
