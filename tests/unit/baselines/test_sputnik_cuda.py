@@ -56,38 +56,6 @@ def test_cuda_requires_triton(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels_of(torch.device("cuda"))
 
 
-def compiled(kernel: Any, kind: str, *, even: bool) -> str:
-    """A kernel in NVIDIA's assembly for an H200, which takes no GPU; even: rows are multiples of 16 entries."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    kinds = dict.fromkeys(("offsets", "columns", "swizzle"), "*i32") | {"width": "i32"}
-    fixed = {"SUM": triton.language.float32, "VALUES": 32, "TILE": 64}
-    names = kernel.arg_names
-    signature = {name: kinds.get(name, "constexpr" if name in fixed else f"*{kind}") for name in names}
-    whole = [at for at, name in enumerate(names) if name not in fixed and (even or name != "width")]
-    source = ASTSource(
-        kernel,
-        signature=signature,
-        constexprs={(names.index(name),): value for name, value in fixed.items()},
-        attrs={(at,): [["tt.divisibility", 16]] for at in whole},
-    )
-    assembly: str = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
-    return assembly
-
-
-@needs_triton
-@pytest.mark.parametrize("name", ["_spmm", "_sddmm"])
-def test_kernels_compile_with_16_byte_loads_per_thread(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernel = getattr(kernels_of(torch.device("cuda")), name)
-    assert "ld.global.v4.b32" in compiled(kernel, "fp16", even=True)
-    assert "ld.global.v4.b32" not in compiled(kernel, "fp16", even=False)
-
-
 @needs_triton
 def test_the_tile_divides_the_columns_where_it_can() -> None:
     cuda: Any = kernels_of(torch.device("cuda"))

@@ -13,7 +13,6 @@ from suite.data import sentiment
 from suite.data.sentiment import imdb
 from suite.data.snippets import PACKAGES, WORD, snippets
 from suite.data.text_classification import UNKNOWN, vocabulary_of
-from suite.workload.recurrent import ResidualLSTM
 from tests.support.refusals import refused
 from tests.unit.data.written import lstm, write
 
@@ -96,8 +95,6 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
     assert tokens.tolist() == [[bad, UNKNOWN, 0, 0, 0], [good, it, was, bad, UNKNOWN], [good, 0, 0, 0, 0]]
     assert classes.tolist() == [0, 1, 1]
     assert imdb(reviews, vocabulary=3).vocabulary == 3
-    sentiment.check_folder("imdb", reviews)
-    sentiment.check_shape("imdb", reviews, ResidualLSTM())
 
 
 def test_parts_without_reviews_are_refused(reviews: Path) -> None:

@@ -124,7 +124,6 @@ def test_settings_that_leave_no_text_are_refused(library: Path, books: Path, tmp
     for load, settings, expected in (
         (standard_library, {"folder": library, "limit_bytes": 3}, fault(subject="limit_bytes=3")),
         (standard_library, {"folder": tmp_path / "absent"}, fault(subject="0 sources")),
-        (standard_library, {"folder": library, "validation": 0.0}, fault(subject="0 of validation text")),
         (bookcorpus, {"folder": books}, fault(subject="0 validation", rule="at least 20 blocks of 65536")),
     ):
         with refused(InvalidRequest, **expected):

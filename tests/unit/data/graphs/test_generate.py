@@ -114,7 +114,6 @@ REFUSED: tuple[tuple[Any, dict[str, Any], dict[str, object]], ...] = (
     (Planted, {"vertices": 64, "blocks": 1, "classes": 1}, fault(subject="0 different edges of 64 after 64 rounds")),
     (AmazonLike, {"vertices": 64, "mixing": (1.0,)}, fault("mixing", "(1.0,)")),
     (AmazonLike, {"vertices": 64, "tail": 1.0}, fault("tail", "1.0")),
-    (RMAT, {"vertices": 512, "degree": 8, "a": 1.0, "b": 0, "c": 0}, fault(subject="of 2048 after 64 rounds")),
     (ProteinLike, {"vertices": 400, "degree": 20, "smallest": 1, "largest": 1}, fault(rule="room for degree=20")),
 )
 

@@ -74,8 +74,6 @@ def test_arxiv_is_read_and_joined_both_ways(tmp_path: Path) -> None:
 def test_archive_in_its_own_folder_is_read(tmp_path: Path) -> None:
     ogb_text(tmp_path / "ogbn_products", "sales_ranking", end="")
     assert Ogb(name="ogbn-products", folder=tmp_path).load().vertices == 5
-    ogb_text(tmp_path / "mine", "by_hand")
-    assert Ogb(name="ogbn-mine", folder=tmp_path / "mine", split="by_hand").load().edges == 7
 
 
 def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
@@ -89,11 +87,9 @@ def test_papers_are_arrays_and_some_have_no_label(tmp_path: Path) -> None:
 def test_text_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
     for file, rows, expected in (
         ("raw/edge", [*EDGES, (5, 0)], fault(subject="(2, 6)", rule="(2, 5)")),
-        ("raw/edge", [(0, 1, 1)] * 5, fault(subject="3 columns in 5 rows", rule="2")),
         ("raw/node-feat", FEATURES[:4], fault(subject="(4, 2)", rule="(5, f)")),
         ("raw/num-node-list", [[5], [6]], fault(subject="array of size 1")),
         ("raw/node-label", [[0.5]] * 5, fault(subject="label [0.5]")),
-        ("raw/node-label", [["nan"]] * 5, fault(subject="no vertex of 5 has a label")),
         ("split/time/test", [[5]], fault(subject="vertex [5] of a graph of 5")),
     ):
         write(ogb_text(tmp_path), {f"{file}.csv.gz": csv(rows)})
@@ -142,10 +138,8 @@ def test_reddit_is_read_with_the_self_loops_of_the_paper(tmp_path: Path) -> None
     assert some.labels.tolist() == [2, -1, 1, 2, 0], "a negative label is none"
     for changed, said in (
         ({"node_types": np.array([1, 1, 2, 3, 0])}, "node_types [0]"),
-        ({"node_types": np.array(["train"] * 5)}, "node_types ['train']"),
         ({"node_types": np.ones(4)}, "5 features, 4 types"),
         ({"feature": FEATURES[:4]}, "4 features, a graph of"),
-        ({"feature": np.float64(1)}, "len() of unsized object"),
     ):
         with refused(InvalidRequest, subject=said):
             Reddit(folder=reddit(tmp_path, **changed)).load()
