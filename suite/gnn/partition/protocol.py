@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import zipfile
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -28,7 +27,7 @@ SOURCE_FOLDER = Path(__file__).parent
 
 
 class Partitioner(PartitionMethod, Protocol):
-    """Assigns vertices to parts. Implementations are frozen dataclasses; fields with compare=True enter the cache key.
+    """Assigns vertices to parts. Implementations are frozen dataclasses, whose repr enters the cache key.
 
     A subclass inherits the defaults of `name`, `seedable`, `packages` and `probe`.
 
@@ -129,24 +128,9 @@ def fingerprint(partitioner: Partitioner, matrix: csr_array, k: int, seed: int) 
     digest = hashlib.sha256()
     for array in (matrix.indptr, matrix.indices):
         digest.update(np.ascontiguousarray(array, np.int64).data)
-    inputs = {
-        "partitioner": f"{type(partitioner).__module__}.{type(partitioner).__qualname__}",
-        "settings": {f.name: getattr(partitioner, f.name) for f in fields(partitioner) if f.compare}
-        if is_dataclass(partitioner)
-        else repr(partitioner),
-        "packages": {name: _installed_version(name) for name in partitioner.packages},
-        "shape": [int(size) for size in matrix.shape],
-        "k": int(k),
-        "seed": int(seed) if partitioner.seedable else None,
-    }
-    digest.update(json.dumps(inputs, sort_keys=True, default=repr).encode())
+    packages = [(name, version(name)) for name in partitioner.packages]
+    inputs = type(partitioner), partitioner, packages, matrix.shape, k, seed if partitioner.seedable else None
+    digest.update(repr(inputs).encode())
     for file in sorted(SOURCE_FOLDER.glob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _installed_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"

@@ -36,7 +36,7 @@ def graph(n: int, seed: int = 0, degree: float = 6.0, *, symmetric: bool = True)
 class Counting(Partitioner):
     """A cached partitioner that records the seed of each call."""
 
-    seeds: list[int] = field(compare=False)
+    seeds: list[int] = field(repr=False)
     setting: int = 0
     packages = ("numpy",)
 
