@@ -17,7 +17,10 @@ from suite.core.files import check_folder
         metavar="FILE",
         help="put the verdicts of claims.json between the markers of this Markdown file; -: print them by evidence",
     ),
-    keys={"reports": "FOLDER   folder of the records (default: reports)"},
+    keys={
+        "reports": "FOLDER      folder of the records (default: reports)",
+        "experiment": "NAME    write the page of this experiment alone",
+    },
 )
 def main(arguments: Arguments) -> int:
     from suite.regression.committed import changed_settings
@@ -27,7 +30,7 @@ def main(arguments: Arguments) -> int:
     if document := arguments.evidence:
         return _evidence(arguments.reports, document)
     folder = check_records(arguments.reports)
-    print(write_report(check_folder(folder, "reports"), changed_settings))
+    print(write_report(check_folder(folder, "reports"), changed_settings, arguments.value("experiment", "")))
     return Exit.OK
 
 

@@ -30,6 +30,7 @@ from suite.cli.run import run
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.exit_codes import Exit, exit_code
 from suite.core.files import check_access, check_folder
+from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record
 from suite.core.units import seconds
 from suite.core.words import format_count
@@ -126,6 +127,10 @@ def main(given: Arguments) -> int:
     if base.scale.accuracy:
         score_simulator(Path(base.reports), progress)
     page = _page(base)
+    for record in records:
+        if record.outcome is not Outcome.OK:
+            line = f"{record.provenance.get('command', 'the same command')} rerun=failed"
+            print(f"{record.label}: {record.outcome}, {headline(record.reason)}; to repeat it: {line}")
     print(f"\n{format_count(records, 'record')} in {seconds(progress.clock() - progress.begin)}. The page: {page}")
     tried = [record for record in records if record.outcome not in CANNOT]
     return max(status, exit_code(tried, base.on_error))

@@ -72,6 +72,9 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
       `optimizer.bucket_numel` (weights), `update_interval` (microbatches), `launch.threads`, `measure.rounds`, `seed`
       (whole numbers); `pruning.sparsity` (share), `optimizer.lr`.
 
+    * Raw data, as dictionaries of lists: `samples` (every sample of each metric, such as `batch_time` in s), `series`
+      (`loss` of each batch in nat, `validation_loss`, scores by epoch). `records.csv` does not have them.
+
     Numbers that a record does not hold are nan or NA, text is empty. A file that is no record is named in a warning.
 
     Args:
@@ -89,7 +92,11 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
     if store.aside:
         names = ", ".join(f"{entry.name} ({entry.kind.value})" for entry in store.aside)
         warnings.warn(f"left out of {folder}: {names}", stacklevel=2)
-    return frame(store)
+    table, records = frame(store), {entry.file: entry.record for entry in store.entries}
+    return table.assign(
+        samples=[{name: [*each.values] for name, each in records[file].metrics.items()} for file in table["file"]],
+        series=[{name: [*values] for name, values in records[file].series.items()} for file in table["file"]],
+    )
 
 
 def frame(store: ReportStore) -> pd.DataFrame:

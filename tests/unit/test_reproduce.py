@@ -38,7 +38,10 @@ def record(outcome: Outcome) -> Record:
     return Record(outcome.value, "e", "s", outcome.value, outcome, Source.MEASURED)
 
 
-def test_exit_code_follows_outcomes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: Done) -> None:
+def test_exit_code_follows_outcomes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: Done, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that did not end well is named, with the command that repeats it."""
     outcomes: Sequence[Outcome] = ()
     monkeypatch.setattr(reproduce, "run", lambda overrides, progress: [record(outcome) for outcome in outcomes])
     for outcomes, code in (
@@ -50,6 +53,8 @@ def test_exit_code_follows_outcomes(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ([Outcome.FAILED], 2),
     ):
         assert reproduce.main(["scale=smoke", f"reports={tmp_path}"]) == code, outcomes
+        said = capsys.readouterr().out
+        assert all((f"{one}: {one}, " in said) is (one is not Outcome.OK) for one in outcomes)
 
 
 def test_command_line_overrides_follow_those_of_an_entry() -> None:

@@ -210,7 +210,8 @@ def study_result(plan: Products, facts: ProductFacts, rounds: Sequence[Sweep]) -
 def _panel(plan: Products, title: str, unit: str, ours: Curves, paper: Curves | None = None) -> FigurePanel:
     """Panel over the widths of the weight."""
     axis, widths = "width of the weight", [str(width) for width in plan.widths]
-    return FigurePanel(f"{TITLE}: {title}", unit, widths, ours, paper or {}, axis=axis)
+    quantity = "time" if unit == "s" else "ratio of times"
+    return FigurePanel(f"{TITLE}: {title}", unit, widths, ours, paper or {}, axis=axis, quantity=quantity)
 
 
 def _ratio_panel(plan: Products, ratios: Curves) -> FigurePanel:

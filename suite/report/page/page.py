@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from suite.claims import claim_text, judge, load
 from suite.claims.claim import Decision, Judged, Settings
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
 from suite.report import derive, records
@@ -93,6 +93,24 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
     return folder / INDEX
 
 
+def write_experiment(folder: Path, name: str, changed: Callable[[Record], str] = lambda _: "") -> Path:
+    """Write the page of one experiment alone, with the claims that it answers. Returns its path.
+
+    Raises:
+        UnknownName: `folder` holds no record of the experiment.
+    """
+    store = read_store(folder, changed)
+    mine = tuple(entry for entry in store.entries if entry.record.experiment == name)
+    if not mine:
+        raise UnknownName("experiment", name, {entry.record.experiment for entry in store.entries})
+    asked = [claim for claim in load.claims() if any(answer.experiment == name for answer in claim.answers)]
+    store = replace(store, entries=mine)
+    pages = render(store, judged=judge.judge(asked, store), alone=True)
+    for page in (experiment_page(name), STYLE, SCRIPT):
+        write(folder, page, pages[page])
+    return folder / experiment_page(name)
+
+
 def read_accuracy_section(folder: Path) -> AccuracySection | None:
     """The section of `folder`/accuracy.csv; None where there is no such file.
 
@@ -133,6 +151,7 @@ def render(
     settings: Settings | None = None,
     held: PageLayout | None = None,
     accuracy: AccuracySection | None = None,
+    alone: bool = False,
 ) -> dict[str, str]:
     """The text of each page by its file name, with the style and the script that the pages share.
 
@@ -141,6 +160,7 @@ def render(
         settings: Published settings.
         held: Result of `layout` for the same store.
         accuracy: Errors of the simulator on public measurements; None for no such page.
+        alone: Whether only the pages of the experiments are written, so that they link to no other page.
     """
     environment = templates(_TEMPLATES)
     environment.filters |= {"breakable": breakable, "named": named}
@@ -170,7 +190,7 @@ def render(
         sections=planned,
         records=len(store.entries),
         aside=record_tables.set_aside(store.aside),
-        pages=titles,
+        pages={} if alone else titles,
         style=STYLE,
         script=SCRIPT,
     )
@@ -200,6 +220,8 @@ def render(
     for name, title in names.items():
         page, own_sections = experiment_page(name), [section for section in planned if section.name == name]
         texts[page] = shown("experiment", page, title, shown=own_sections)
+    if alone:
+        texts = {experiment_page(name): texts[experiment_page(name)] for name in names}
     style = environment.get_template("style.css").render(labels=claim_tables.cards(judged))
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     return linked(texts) | {STYLE: f"{style}\n{svg.SHEET}\n", SCRIPT: script}

@@ -131,7 +131,11 @@ def _picture(
             low, median, high = seed_study.seed_band(task.curves(system, score))
             x = [(place + 1) * epoch_size[system] for place in range(len(median))]
             colour, marker = _colour(styles[system]), shape(styles[system])[0]
-            ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+            curves = task.curves(system, score)
+            if len(curves) > 2:
+                ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+            for curve in curves if len(curves) == 2 else ():  # a band would show seeds that did not run
+                ax.plot(x[: len(curve)], curve[: len(x)], color=colour, linewidth=0.8, alpha=0.6)
             [line] = ax.plot(x, median, color=colour, marker=marker, linewidth=1.4, markevery=max(1, len(x) // 12))
             line.set(markersize=4.5, markeredgewidth=0)
             endings.append(f"{system} ends at {short(median[-1])} after {len(median)} epochs")

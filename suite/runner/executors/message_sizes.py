@@ -243,8 +243,11 @@ class Messages:
             title = f"Time of an all-reduce over {ranks} ranks"
             notes = ["a sum's time is the mean over its ranks; the sum is checked on every rank"]
         panels = [
-            FigurePanel(f"{title}{text}", unit, [str(size) for size in sizes], values_of, axis="bytes")
-            for text, unit, values_of in (("", "s", medians), (": our layer's time over its library's", "", overheads))
+            FigurePanel(f"{title}{text}", unit, list(map(str, sizes)), values_of, axis="bytes", quantity=quantity)
+            for text, unit, values_of, quantity in (
+                ("", "s", medians, "time"),
+                (": our layer's time over its library's", "", overheads, "ratio of times"),
+            )
         ]
         if len(sizes) > 1:
             notes.append("latency + size / bandwidth: least squares on relative errors through the medians of a turn")

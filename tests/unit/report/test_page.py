@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,7 @@ from suite.claims import load
 from suite.claims.claim import AnswerRow, Cases, Check, Claim, Decision, Evidence
 from suite.cli import artifact
 from suite.cli.report import main
-from suite.core.errors import InvalidRequest
+from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
@@ -86,6 +87,19 @@ def test_ids_are_unique_and_references_lead_to_them(built):
             assert address[1:] in ids
         if "url(#" in (clip := attributes.get("clip-path") or ""):
             assert clip[5:-1] in ids
+
+
+def test_an_experiment_has_a_page_of_its_own(built, tmp_path, capsys):
+    folder = shutil.copytree(built.folder / "records", tmp_path / "records").parent
+    assert main([f"reports={folder}", "experiment=demo"]) == Exit.OK
+    page = Path(capsys.readouterr().out.strip())
+    assert page == folder / "experiment-demo.html"
+    assert {path.name for path in folder.glob("*.*")} == {page.name, "report.css", "report.js"}
+    alone = Page(page.read_text(encoding="utf-8"))
+    assert "A pipeline of two stages" in alone.words()
+    assert all(link.startswith(("./", "#")) for link in alone.values("a", "href"))
+    with pytest.raises(UnknownName, match="demon"):
+        write_report(folder, experiment="demon")
 
 
 def test_nothing_is_fetched(built):

@@ -34,7 +34,7 @@ CONFIG = {
 
 def test_columns_of_the_config(tmp_path):
     base = make("axonn 2x1", (0.1, 0.2, 0.3))
-    store(tmp_path, make("axonn 2x1", (0.1, 0.2, 0.3), config=base.config | CONFIG))
+    store(tmp_path, make("axonn 2x1", (0.1, 0.2, 0.3), loss=[3.0, 2.0], config=base.config | CONFIG))
     store(tmp_path, make("pytorch 1x1"))
     table = load_records(tmp_path)
     row = table.set_index("label").loc["axonn 2x1"]
@@ -47,6 +47,8 @@ def test_columns_of_the_config(tmp_path):
         **{"optimizer.lr": 0.001, "pruning.sparsity": 0.0, "batch_time_median": 0.2},
     }
     assert {name: row[name] for name in expected} == expected
+    assert row["samples"]["batch_time"] == [0.1, 0.2, 0.3]
+    assert row["series"]["loss"] == [3.0, 2.0]
     assert pd.isna(row["update_interval"])
     assert pd.isna(table.set_index("label").loc["pytorch 1x1", "seed"]), "a record without the key"
     assert str(table["batch.size"].dtype) == "Int64"
