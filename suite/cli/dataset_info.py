@@ -41,9 +41,9 @@ def counts(name: str, folder: str | os.PathLike[str]) -> dict[str, int]:
     counts_by_name = {"training samples": source.samples, "validation samples": source.held_out}
     if isinstance(source, translation.Translation):
         return counts_by_name
-    counts_by_name["classes"] = source.classes
+    counts_by_name["classes"] = classes = source.needs["classes"]
     for side, part in (("training", source.train), ("validation", source.validation)):
-        class_sizes = np.bincount(part.classes, minlength=source.classes)
+        class_sizes = np.bincount(part.classes, minlength=classes)
         counts_by_name |= {f"{side} samples of the smallest class": int(class_sizes.min())}
         counts_by_name |= {f"{side} samples of the largest class": int(class_sizes.max())}
     return counts_by_name

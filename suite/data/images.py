@@ -39,12 +39,15 @@ CROP = 224 / 256  # share of an ImageNet photograph's shorter side that is seen,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageSet:
-    """Training or validation images. `classes` has one entry per image, each below Images.classes."""
+    """Training or validation images. `classes` has one entry per image."""
 
     classes: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def batch(self, places: Sequence[int], shape: Any) -> Batch:
+        return self.images(places, shape.colours, shape.image), self.classes[list(places)]
 
     def images(self, places: Sequence[int], colours: int, side: int) -> Bytes:
         """Images at `places`, shape (n, colours, side, side)."""
@@ -53,17 +56,6 @@ class ImageSet:
     def update(self, digest: Any) -> int:
         """Update a hash with the bytes of the images."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Images(Samples[ImageSet]):
-    """One data set; `classes` is the number of its classes."""
-
-    classes: int
-
-    def cut(self, part: ImageSet, places: Sequence[int], shape: Any) -> Batch:
-        check_network(self.name, shape, "images", classes=self.classes)
-        return part.images(places, shape.colours, shape.image), part.classes[list(places)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +112,7 @@ class ImageFiles(ImageSet):
         return total
 
 
-def digits() -> Images:
+def digits() -> Samples:
     """1797 handwritten digits of 8 x 8 pixels; every tenth digit is validation.
 
     Raises MissingDependency without scikit-learn. The file is read directly, because importing scikit-learn would take
@@ -136,23 +128,23 @@ def digits() -> Images:
     classes = rows[:, -1].astype(np.int64)
     held_out = np.arange(len(pixels)) % HELD_OUT == HELD_OUT - 1
     train, validation = (ImagesInMemory(classes[chosen], pixels[chosen]) for chosen in (~held_out, held_out))
-    return Images("digits", train, validation, DIGITS)
+    return Samples("digits", train, validation, "images", {"classes": DIGITS})
 
 
-def noise() -> Images:
+def noise() -> Samples:
     """Random images of any size in ten classes; as many for training as for validation, and the same."""
     images = RandomImages(np.arange(NOISE) % DIGITS)
-    return Images("noise", images, images, DIGITS)
+    return Samples("noise", images, images, "images", {"classes": DIGITS})
 
 
-def cifar_100(folder: str | os.PathLike[str]) -> Images:
+def cifar_100(folder: str | os.PathLike[str]) -> Samples:
     """CIFAR-100 in its binary version: rows of coarse class, fine class and 3 x 32 x 32 bytes. The fine class
     counts."""
     train, validation = (_cifar(path) for path in published("cifar_100", folder))
-    return Images("cifar_100", train, validation, CIFAR_CLASSES)
+    return Samples("cifar_100", train, validation, "images", {"classes": CIFAR_CLASSES})
 
 
-def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
+def tiny_imagenet(folder: str | os.PathLike[str]) -> Samples:
     """Tiny-ImageNet-200: train/CLASS/images/*.JPEG, and val/images with classes in val_annotations.txt."""
     listed, train, images, annotations = published("tiny_imagenet", folder)
     names = text_of(listed).split()
@@ -162,15 +154,16 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Images:
     strange = sorted({row[-1] for row in rows if row[-1] not in number})
     refuse([(strange, f"{annotations}: class {''.join(strange[:1])}", "a class of wnids.txt", names[0])])
     root = Path(folder)
-    return Images(
+    return Samples(
         "tiny_imagenet",
         _files(root, [path for _, path in photographs], [number[name] for name, _ in photographs]),
         _files(root, [images / row[0] for row in rows], [number[row[1]] for row in rows]),
-        len(names),
+        "images",
+        {"classes": len(names)},
     )
 
 
-def imagenet(folder: str | os.PathLike[str]) -> Images:
+def imagenet(folder: str | os.PathLike[str]) -> Samples:
     """ImageNet folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG. Classes are numbered in the order of their names."""
     train, validation = published("imagenet", folder)
     names = _class_names(train)
@@ -180,7 +173,7 @@ def imagenet(folder: str | os.PathLike[str]) -> Images:
         parts.append(
             _files(Path(folder), [path for _, path in photographs], [place for place, _ in photographs], crop=CROP)
         )
-    return Images("imagenet", parts[0], parts[1], len(names))
+    return Samples("imagenet", parts[0], parts[1], "images", {"classes": len(names)})
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,27 @@ class Part(Protocol):
 
     def __len__(self) -> int: ...
 
+    def batch(self, places: Sequence[int], shape: Any) -> Value:
+        """Batch of the samples at these places, in the form that the network reads."""
+
     def update(self, digest: Any) -> int:
         """Update a hash with the content of the samples; return its bytes."""
 
 
-P = TypeVar("P", bound=Part)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples(DataSource, Generic[P]):
-    """A data set of two parts. A subclass says how places of a part become a batch."""
+class Samples(DataSource):
+    """A data set of two parts.
+
+    Attributes:
+        content: Kind of samples, which a network's shape states too.
+        needs: Least values of the shape's fields: its classes, or its vocabulary.
+    """
 
     name: str
-    train: P
-    validation: P
+    train: Any
+    validation: Any
+    content: str
+    needs: Mapping[str, int]
 
     @property
     def samples(self) -> int:
@@ -57,12 +64,12 @@ class Samples(DataSource, Generic[P]):
         An epoch contains every sample once, in an order drawn from (seed, epoch). A batch continues where the one
         before it ended. Raises InvalidRequest for a network that cannot read the samples.
         """
-        return self.cut(self.train, places(self.samples, number, size=size, seed=seed), shape)
+        return self._read(self.train, places(self.samples, number, size=size, seed=seed), shape)
 
     def validation_batches(self, *, size: int, shape: Any) -> Iterator[Value]:
         """Every full batch of validation samples, in order."""
         for start in range(0, self.held_out - size + 1, size):
-            yield self.cut(self.validation, range(start, start + size), shape)
+            yield self._read(self.validation, range(start, start + size), shape)
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256, training before validation. For files, the hash covers names and sizes."""
@@ -74,9 +81,9 @@ class Samples(DataSource, Generic[P]):
         """What the hash covers before the parts."""
         return b""
 
-    def cut(self, part: P, places: Sequence[int], shape: Any) -> Value:
-        """Batch of the samples of a part at these places. Raises InvalidRequest if the network cannot read them."""
-        raise NotImplementedError
+    def _read(self, part: Part, places: Sequence[int], shape: Any) -> Value:
+        check_network(self.name, shape, self.content, **self.needs)
+        return part.batch(places, shape)
 
 
 @lru_cache(maxsize=4)

@@ -16,21 +16,21 @@ from typing import Any
 from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import published, text_of
-from suite.data.samples import check_network
-from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
+from suite.data.samples import Samples, check_network
+from suite.data.text_classification import MARKS, encoded, in_turn, labelled, vocabulary_of
 
 CLASSES, VOCABULARY = 2, 10_000
 BREAK = "<br />"  # line break inside a review
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 
 
-def imdb(folder: str | os.PathLike[str], *, vocabulary: Count = VOCABULARY) -> Labelled:
+def imdb(folder: str | os.PathLike[str], *, vocabulary: Count = VOCABULARY) -> Samples:
     """Reviews of aclImdb/{train,test}/{neg,pos}/*.txt. Class 0 is negative. `vocabulary` is its number of words."""
     read = [[_words(path) for path in _reviews(part)] for part in published("imdb", folder)]
     learned, validation = in_turn(read[:CLASSES]), in_turn(read[CLASSES:])
     words = vocabulary_of(learned[0], vocabulary)
     train, test = encoded(*learned, words), encoded(*validation, words)
-    return Labelled("imdb", train, test, CLASSES, len(words) + MARKS)
+    return labelled("imdb", train, test, CLASSES, len(words) + MARKS)
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 from suite.config.base import Count
 from suite.core.errors import refuse
 from suite.data.reading import located, published
-from suite.data.samples import check_network
-from suite.data.text_classification import MARKS, Labelled, encoded, in_turn, vocabulary_of
+from suite.data.samples import Samples, check_network
+from suite.data.text_classification import MARKS, encoded, in_turn, labelled, vocabulary_of
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "multiprocessing", "unittest", "urllib", "xml")
 SKIPPED = frozenset({"__pycache__", "test", "tests"})
@@ -34,7 +34,7 @@ def snippets(
     train: Count = 320,
     validation: Count = 64,
     folder: str | os.PathLike[str] | None = None,
-) -> Labelled:
+) -> Samples:
     """Eight classes of snippets.
 
     Raises InvalidRequest if a package has too few snippets in one part.
@@ -58,7 +58,7 @@ def snippets(
     learned, held_out_part = (in_turn(part) for part in parts)
     words = vocabulary_of(learned[0], vocabulary)
     train_part, validation_part = encoded(*learned, words), encoded(*held_out_part, words)
-    return Labelled("snippets", train_part, validation_part, len(PACKAGES), len(words) + MARKS)
+    return labelled("snippets", train_part, validation_part, len(PACKAGES), len(words) + MARKS)
 
 
 def check_folder(name: str, folder: str | os.PathLike[str] | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from suite.data.samples import Samples, check_network
+from suite.data.samples import Samples
 
 Text = TypeVar("Text")
 Tokens = NDArray[np.int64]
@@ -36,6 +36,9 @@ class Texts:
     def __len__(self) -> int:
         return len(self.classes)
 
+    def batch(self, places: Sequence[int], shape: Any) -> Batch:
+        return self.rows(places, shape.sequence), self.classes[list(places)]
+
     def update(self, digest: Any) -> int:
         for array in (self.tokens, self.ends, self.classes):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -51,21 +54,9 @@ class Texts:
         return padded
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Labelled(Samples[Texts]):
-    """One data set of texts.
-
-    Attributes:
-        classes: Number of classes.
-        vocabulary: Number of words, including padding and unknown.
-    """
-
-    classes: int
-    vocabulary: int
-
-    def cut(self, part: Texts, places: Sequence[int], shape: Any) -> Batch:
-        check_network(self.name, shape, "labelled_text", classes=self.classes, vocabulary=self.vocabulary)
-        return part.rows(places, shape.sequence), part.classes[list(places)]
+def labelled(name: str, train: Texts, validation: Texts, classes: int, vocabulary: int) -> Samples:
+    """A data set of texts; `vocabulary` counts padding and unknown too."""
+    return Samples(name, train, validation, "labelled_text", {"classes": classes, "vocabulary": vocabulary})
 
 
 def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:

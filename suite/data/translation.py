@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from suite.config.base import Count
 from suite.core.errors import MissingDependency, refuse
 from suite.data.reading import check_folder, published, text_of
-from suite.data.samples import Part, Samples, check_network, order
+from suite.data.samples import Samples, check_network, order
 from suite.workload.recurrent import BEGIN, END, PADDING, UNKNOWN
 
 __all__ = ["Translation", "check_folder", "check_shape", "number_names", "wmt16"]
@@ -45,15 +45,28 @@ CONTINUED = "@@"  # ends a piece that the next one belongs to
 CHUNK = 1 << 26  # bytes of a file that are searched for lines at a time
 
 
-class SentenceSet(Part, Protocol):
+class Sentences:
     """Training or validation pairs."""
 
     def pair(self, place: int) -> tuple[Sequence[int], Sequence[int]]:
         """Words of a source and of its translation."""
+        raise NotImplementedError
+
+    def batch(self, places: Sequence[int], shape: Any) -> Batch:
+        sources, inputs, targets = (np.full((len(places), shape.sequence), PADDING, np.int64) for _ in range(3))
+        for row, place in enumerate(places):
+            source, target = self.pair(place)
+            for translated, words in (
+                (sources, (BEGIN, *source, END)),
+                (inputs, (BEGIN, *target)),
+                (targets, (*target, END)),
+            ):
+                translated[row, : len(words)] = words[: shape.sequence]
+        return (sources, inputs), targets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Translation(Samples[SentenceSet]):
+class Translation(Samples):
     """One data set of pairs.
 
     Attributes:
@@ -65,10 +78,6 @@ class Translation(Samples[SentenceSet]):
     words: Sequence[str]
     joined: Callable[[Sequence[str]], str]
     tokenize: str
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.words)
 
     def head(self) -> bytes:
         return "\n".join(self.words).encode()
@@ -95,25 +104,12 @@ class Translation(Samples[SentenceSet]):
                 words.append(self.words[token] if token < len(self.words) else MARKS[1])
         return self.joined(words)
 
-    def cut(self, part: SentenceSet, places: Sequence[int], shape: Any) -> Batch:
-        check_network(self.name, shape, "sentence_pairs", vocabulary=self.vocabulary)
-        sources, inputs, targets = (np.full((len(places), shape.sequence), PADDING, np.int64) for _ in range(3))
-        for row, place in enumerate(places):
-            source, target = part.pair(place)
-            for translated, words in (
-                (sources, (BEGIN, *source, END)),
-                (inputs, (BEGIN, *target)),
-                (targets, (*target, END)),
-            ):
-                translated[row, : len(words)] = words[: shape.sequence]
-        return (sources, inputs), targets
-
 
 # -- number names ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SentencesInMemory:
+class SentencesInMemory(Sentences):
     """Pairs in memory."""
 
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
@@ -161,14 +157,15 @@ def number_names(*, limit: Count = 10_000, train: Count = 2000, validation: Coun
     held_out, learned = (
         SentencesInMemory([pair(number) for number in part]) for part in (drawn[:validation], drawn[validation:])
     )
-    return Translation("number_names", learned, held_out, words, "".join, "char")
+    needs = {"vocabulary": len(words)}
+    return Translation("number_names", learned, held_out, "sentence_pairs", needs, words, "".join, "char")
 
 
 # -- WMT16 -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class SentenceFiles:
+class SentenceFiles(Sentences):
     """Two memory-mapped files with an equal number of lines. A rank reads only the lines of its batches."""
 
     source: Path
@@ -215,7 +212,8 @@ def wmt16(folder: str | os.PathLike[str]) -> Translation:
     words = (*MARKS, *_vocabulary(listed))
     number_of = {word: number for number, word in enumerate(words)}
     train, validation = (SentenceFiles(paths[at], paths[at + 1], number_of) for at in (0, 2))
-    return Translation("wmt16", train, validation, words, _whole_words, "none")
+    needs = {"vocabulary": len(words)}
+    return Translation("wmt16", train, validation, "sentence_pairs", needs, words, _whole_words, "none")
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:

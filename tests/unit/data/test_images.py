@@ -104,7 +104,11 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_tiny_imagenet_numbers_classes_as_it_lists_them(tiny: Path) -> None:
     data = tiny_imagenet(tiny)
-    assert (data.classes, data.train.classes.tolist(), data.validation.classes.tolist()) == (2, [0, 0, 1, 1], [1, 0])
+    assert (data.needs["classes"], data.train.classes.tolist(), data.validation.classes.tolist()) == (
+        2,
+        [0, 0, 1, 1],
+        [1, 0],
+    )
     ((images, classes),) = data.validation_batches(size=2, shape=vgg(32, 3, 200))
     assert images.shape == (2, 3, 32, 32)
     assert_coloured(images[0], BLUE)
@@ -134,7 +138,7 @@ def folders(tmp_path: Path) -> Path:
 
 def test_imagenet_shows_the_middle_of_a_photograph(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = imagenet(folders)
-    assert (data.classes, data.train.classes.tolist(), data.validation.classes.tolist()) == (2, [0, 0, 1], [1])
+    assert (data.needs["classes"], data.train.classes.tolist(), data.validation.classes.tolist()) == (2, [0, 0, 1], [1])
     images = data.train.images([0, 1, 2], 3, 28)
     assert images.shape == (3, 3, 28, 28)
     assert_coloured(images[1], GREEN)

@@ -30,7 +30,7 @@ def library(tmp_path: Path) -> Path:
 
 def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     data = snippets(folder=library, length=3, train=14, validation=4)
-    assert (data.classes, data.samples, data.held_out) == (8, 8 * 14, 8 * 4)
+    assert (data.needs["classes"], data.samples, data.held_out) == (8, 8 * 14, 8 * 4)
     files = [[f"{package} file {number}" for number in range(9)] for package in PACKAGES]
     words = vocabulary_of((WORD.findall(name) for names in files for name in names), 99)
     assert not set(words) & {"left", "out"}
@@ -42,7 +42,7 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
         sides.append({tuple(row) for row in same.tolist()})
     assert [len(side) for side in sides] == [8 * 7, 8 * 2]
     assert not sides[0] & sides[1]
-    assert data.vocabulary == len({int(n) for row in data.train.rows(range(112), 3) for n in row} | {0, 1})
+    assert data.needs["vocabulary"] == len({int(n) for row in data.train.rows(range(112), 3) for n in row} | {0, 1})
     write(library, {"another/m.py": "a b c d e f"})
     again = snippets(folder=library, length=3, train=14, validation=4)
     assert again.provenance() == data.provenance(), "no other package is read"
@@ -52,7 +52,7 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
 
 def test_the_interpreters_own_library_is_there() -> None:
     data = snippets(train=40, validation=8)
-    assert (data.samples, data.held_out, data.vocabulary) == (8 * 40, 8 * 8, 1000)
+    assert (data.samples, data.held_out, data.needs["vocabulary"]) == (8 * 40, 8 * 8, 1000)
     for part in (data.train, data.validation):
         assert np.bincount(part.classes).tolist() == [len(part.classes) // 8] * 8
         assert 0.6 < (part.tokens != UNKNOWN).mean() < 0.97, "most words have a number, and not all"
@@ -83,7 +83,7 @@ def reviews(tmp_path: Path) -> Path:
 def test_imdb_reads_its_published_folders(reviews: Path) -> None:
     data = imdb(reviews)
     # bad, film 3 times each; good twice; it, wasn't once
-    assert (data.name, data.classes, data.vocabulary) == ("imdb", 2, 7)
+    assert (data.name, data.needs) == ("imdb", {"classes": 2, "vocabulary": 7})
     bad, film, good, it, was = range(2, 7)
     assert data.train.classes.tolist() == [0, 1, 0]
     assert data.train.rows([0, 1, 2], 7).tolist() == [
@@ -94,7 +94,7 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
     ((tokens, classes),) = data.validation_batches(size=3, shape=lstm(5, 100))
     assert tokens.tolist() == [[bad, UNKNOWN, 0, 0, 0], [good, it, was, bad, UNKNOWN], [good, 0, 0, 0, 0]]
     assert classes.tolist() == [0, 1, 1]
-    assert imdb(reviews, vocabulary=3).vocabulary == 3
+    assert imdb(reviews, vocabulary=3).needs["vocabulary"] == 3
 
 
 def test_parts_without_reviews_are_refused(reviews: Path) -> None:

@@ -13,19 +13,19 @@ from suite.core.errors import InvalidRequest, UnknownName
 from suite.data import batches, sentiment, snippets, text, translation
 from suite.data import images as data_images
 from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
-from suite.data.images import Images, ImagesInMemory
+from suite.data.images import ImagesInMemory
 from suite.data.reading import LAYOUTS, OWN, check_folder
-from suite.data.samples import order
-from suite.data.text_classification import Labelled, Texts
+from suite.data.samples import Samples, order
+from suite.data.text_classification import Texts, labelled
 from tests.support.refusals import refused
 from tests.unit.data.written import lstm, vgg, write
 
 
-def images(count: int) -> Images:
+def images(count: int) -> Samples:
     """Images of one pixel; the byte is the image's position."""
     places = np.arange(count)
     part = ImagesInMemory(places.astype(np.int64) % 10, places.astype(np.uint8).reshape(-1, 1, 1, 1))
-    return Images("numbered", part, part, 10)
+    return Samples("numbered", part, part, "images", {"classes": 10})
 
 
 def positions(batch: Any) -> list[int]:
@@ -69,7 +69,7 @@ def test_provenance_is_of_samples_and_of_classes() -> None:
     assert (said["name"], said["bytes"]) == ("numbered", 2 * 9)
     assert said["sha256"] != images(8).provenance()["sha256"]
     pair = [Texts(np.arange(9, dtype=np.uint16), np.arange(1, 10), classes) for classes in (np.zeros(9), np.ones(9))]
-    assert len({Labelled("texts", part, part, 2, 9).provenance()["sha256"] for part in pair}) == 2
+    assert len({labelled("texts", part, part, 2, 9).provenance()["sha256"] for part in pair}) == 2
 
 
 def draw(number: int) -> Any:

@@ -112,7 +112,7 @@ def wmt(tmp_path: Path) -> Path:
 
 def test_wmt16_reads_its_published_files(wmt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = wmt16(wmt)
-    assert (data.name, data.samples, data.held_out, data.vocabulary) == ("wmt16", 4, 2, 10)
+    assert (data.name, data.samples, data.held_out, data.needs["vocabulary"]) == ("wmt16", 4, 2, 10)
     the, house, das, ha, us, dot = range(4, 10)
     pairs = [([the, house, dot], [das, ha, us, dot]), ([house], [ha, us]), ([], [das]), ([the, the], [UNKNOWN, das])]
     assert [tuple(data.train.pair(n)) for n in range(4)] == pairs
