@@ -23,6 +23,7 @@ from baselines.common import (
     DefaultGroup,
     PeerPlan,
     bytes_of,
+    bytes_of_moments,
     gpt,
     join,
     microbatches,
@@ -248,11 +249,7 @@ class MegatronLM(System):
         bytes_by_kind = {"weights": bytes_of(weights), "gradients": bytes_of(weight.main_grad for weight in weights)}
         if masters:
             bytes_by_kind["masters"] = bytes_of(masters)
-        moments = sum(
-            bytes_of(value for value in state.values() if torch.is_tensor(value) and value.dim())
-            for one in _each(self.optimizer)
-            for state in one.optimizer.state.values()
-        )
+        moments = sum(bytes_of_moments(one.optimizer) for one in _each(self.optimizer))
         return loss, {**bytes_by_kind, "moments": moments, "activations": peak}
 
     def close(self) -> None:

@@ -91,19 +91,6 @@ def text_of(path: Path) -> str:
         raise InvalidRequest(f"{path}: {error}", rule="UTF-8 text") from error
 
 
-def existing(name: str, file: str | os.PathLike[str]) -> Path:
-    """Path of a file that exists and is not empty."""
-    path = Path(file)
-    found = path.is_file()
-    refuse(
-        [
-            (not found, f"{name}: there is no file {str(file)!r}", "a file to read"),
-            (found and not path.stat().st_size, f"{name}: {path} is empty", "a file of some bytes"),
-        ]
-    )
-    return path
-
-
 def file_provenance(name: str, paths: Iterable[Path]) -> dict[str, str | int]:
     """Provenance of files: name, total bytes, and one SHA-256 over the files in order."""
     digest, size = hashlib.sha256(), 0

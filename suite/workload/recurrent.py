@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from suite.workload.transformer import LayerShape, Network, check_counts
+from suite.workload.transformer import LayerShape, Network, check_counts, embedding_layer
 
 PADDING, UNKNOWN, BEGIN, END = range(4)  # tokens of GNMT's vocabulary, before the words
 INTEGER = 8  # bytes of a token, or of a length
@@ -61,7 +61,7 @@ class ResidualLSTM(Network):
         block = _recurrent("lstm", s, e, h, output=s * e * width, width=width)
         loss = k * max(4, width)
         return (
-            _embedding(self.vocabulary, e, output=s * e * width, width=width),
+            embedding_layer(self.vocabulary * e, self.vocabulary * e * width, s * e * width),
             *[
                 replace(
                     block,
@@ -135,7 +135,7 @@ class GNMT(Network):
     def _encoder(self, width: int) -> Iterator[LayerShape]:
         s, h = self.sequence, self.hidden
         beside = INTEGER * (1 + s)  # the source's length and the decoder's tokens go with every value
-        yield _embedding(self.vocabulary, h, output=s * h * width + beside, width=width)
+        yield embedding_layer(self.vocabulary * h, self.vocabulary * h * width, s * h * width + beside)
         one = _recurrent("encoder 0", s, h, h, output=2 * s * h * width + beside, width=width)
         yield replace(
             one,
@@ -180,19 +180,6 @@ class GNMT(Network):
             deferred=2 * s * h * v,
             owed=s * (h + v) * width,
         )
-
-
-def _embedding(vocabulary: int, hidden: int, *, output: int, width: int) -> LayerShape:
-    return LayerShape(
-        name="embedding",
-        parameters=vocabulary * hidden,
-        flops=0,
-        saved=0,
-        output=output,
-        working=0,
-        weight_working=vocabulary * hidden * width,
-        checkpointed=False,
-    )
 
 
 def _recurrent(name: str, sequence: int, inputs: int, hidden: int, *, output: int, width: int) -> LayerShape:

@@ -52,6 +52,20 @@ class LayerShape:
     owed: int = 0
 
 
+def embedding_layer(parameters: int, gradient: int, output: int) -> LayerShape:
+    """Shape of an embedding, whose largest transient is the `gradient` of its matrix."""
+    return LayerShape(
+        name="embedding",
+        parameters=parameters,
+        flops=0,
+        saved=0,
+        output=output,
+        working=0,
+        weight_working=gradient,
+        checkpointed=False,
+    )
+
+
 class Network(Protocol):
     """A network as splits, budgets and flop counts read it: its layers in order. It is a dictionary key.
 
@@ -169,16 +183,8 @@ class DecoderOnly(Network):
         return self.layers * self.block_flops + 2 * self.sequence * self.hidden * self.vocabulary
 
     def embedding(self, width: int = 4) -> LayerShape:
-        return LayerShape(
-            name="embedding",
-            parameters=self.embedding_parameters,
-            flops=0,
-            saved=0,
-            output=self.sequence * self.hidden * width,
-            working=0,
-            weight_working=self.vocabulary * self.hidden * width,
-            checkpointed=False,
-        )
+        output = self.sequence * self.hidden * width
+        return embedding_layer(self.embedding_parameters, self.vocabulary * self.hidden * width, output)
 
     def block(self, width: int = 4) -> LayerShape:
         """Shape of a block.

@@ -24,7 +24,7 @@ from suite.config.base import Count
 from suite.core.errors import Broken, refuse
 from suite.data.graphs.graph import Graph
 from suite.data.graphs.synthetic_attributes import RandomAttributes
-from suite.data.reading import PIECE, existing, file_provenance, readable, table
+from suite.data.reading import PIECE, file_provenance, located, readable, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
@@ -52,7 +52,7 @@ class FromFile(RandomAttributes):
 
     def load(self, seed: int) -> Graph:
         """The graph, with features and labels of `seed`."""
-        path = existing(self.name, self.file)
+        path = self._path()
         with readable(path, f"a file for {type(self).__name__}"):
             u, v, weights, n = self._read(path)
         refuse([_bounded(path, n)])
@@ -62,7 +62,11 @@ class FromFile(RandomAttributes):
 
     def provenance(self) -> dict[str, str | int]:
         """Name, bytes and SHA-256 of the file."""
-        return file_provenance(self.name, [existing(self.name, self.file)])
+        return file_provenance(self.name, [self._path()])
+
+    def _path(self) -> Path:
+        (path,) = located(self.name, Path(self.file).parent, [Path(self.file).name])
+        return path
 
     def _read(self, path: Path) -> Edges:
         raise NotImplementedError
