@@ -43,6 +43,15 @@ class Question:
     def of(cls, claim: Claim) -> Question:
         return cls(claim.setting, claim.points, claim.terms)
 
+    def places(self, parameters: Mapping[str, str]) -> list[dict[str, Scalar]]:
+        """Values of parameters at each point of a formula, or at the setting; whole numbers as integers.
+
+        Args:
+            parameters: Symbol of a point, or name in the setting, by parameter: {"stages": "G_inter"}.
+        """
+        points: Sequence[Mapping[str, Scalar]] = self.points or (self.setting,)
+        return [{name: _whole(point[symbol]) for name, symbol in parameters.items()} for point in points]
+
     def integer_points(self) -> list[dict[str, int]]:
         """Points of a formula whose symbols are all counts."""
         return [{name: int(value) for name, value in point.items()} for point in self.points]
@@ -158,8 +167,13 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
         UnknownName: The function does not exist.
     """
     answering = source.without(claim.id) if isinstance(source, Papers) else source
+    function, question = function_of(row), Question.of(claim)
     with trace.record_reads() as reads:
-        cases, note, *null = function_of(row)(Question.of(claim), answering, **row.arguments, **row.anchors)
+        if row.at:
+            found: Any = [[function(**row.arguments, **place) for place in question.places(row.at)]]
+        else:
+            found = function(question, answering, **row.arguments, **row.anchors)
+    cases, note, *null = found if isinstance(found, tuple) else (found, summary(function))
     values = tuple(float(value) for case in cases for value in case)
     nulls = tuple(float(value) for cases in null for case in cases for value in case)
     if not all(map(math.isfinite, nulls)):
@@ -168,15 +182,25 @@ def answer(claim: Claim, row: AnswerRow, source: Any) -> Answer:
     return Answer(claim.unit, values, note, row.evidence, tuple(sorted(reads)), tuple(dict.fromkeys(fitted)), nulls)
 
 
+def _whole(value: Scalar) -> Scalar:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def summary(function: Callable[..., object]) -> str:
+    """First sentences of a function's documentation, on one line: the note of an answer without another."""
+    return " ".join((function.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
+
+
 def answers_of_figure(published: Iterable[Claim], figure: str) -> list[tuple[Claim, AnswerRow]]:
     """Answers computed with `figure`, each with its claim, in the order of the claims."""
     return [(claim, row) for claim in published for row in claim.answers if row.figure == figure]
 
 
-def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull]:
+def function_of(answer: AnswerRow) -> Callable[..., Any]:
     """Import the function of an answer row.
 
-    The function returns our values by case, a note on their derivation and, if it has a null model, its values.
+    The function returns our values by case, or with them a note on their derivation and, if it has a null model, its
+    values. A function whose row has `at` returns the value at one point instead.
 
     Raises:
         UnknownName: The module has no such function.
@@ -185,7 +209,7 @@ def function_of(answer: AnswerRow) -> Callable[..., tuple[Cases, str] | WithNull
     functions = vars(import_module(module))
     if name not in functions:
         raise UnknownName(f"answer in {module}", name, functions)
-    function: Callable[..., tuple[Cases, str] | WithNull] = functions[name]
+    function: Callable[..., Any] = functions[name]
     return function
 
 

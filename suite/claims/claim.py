@@ -123,6 +123,8 @@ class AnswerRow:
         figure: Figure that contains the value of the function; the executor of that figure computes it.
         function: Dotted path, for example suite.papers.axonn.figures.total_memory.
         arguments: Arguments of the function, by name.
+        at: For a function of numbers, the symbol of each further argument at the points of the formula, or its name in
+            the setting: {stages: G_inter}. The function is called once per point.
         printed: Expressions over printed numbers of other claims, in a list per case: [["'samo.x' / 2"]]. The id of a
             claim stands for its number or the low end of its range, 'ID high' for the high end, and 'ID #2' for the
             second number in its passage. An expression that is a single such symbol needs no quotes.
@@ -142,6 +144,7 @@ class AnswerRow:
     figure: str = ""
     function: str = ""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
+    at: Mapping[str, str] = field(default_factory=dict)
     anchors: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     printed: tuple[tuple[str, ...], ...] = ()
     experiment: str = ""

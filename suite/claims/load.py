@@ -46,7 +46,7 @@ except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as Loader
 
 FOLDER = Path(__file__).parents[1] / "papers"
-FUNCTIONS = ("suite.papers.", "suite.claims.")
+FUNCTIONS = ("suite.papers.", "suite.memory.")
 LEAST_POINTS = 3  # three points expose a formula that is wrong by a factor, an offset or a power
 SENSITIVITY = "sensitivity.yaml"
 MUTATIONS = "mutations.yaml"
@@ -61,7 +61,7 @@ _ANSWER_FORMS = (  # legal sets of keys of an answer, without the optional keys 
     {"experiment", "value", "labels"},
     {"experiment"},  # the executor writes the value under the id of the claim
 )
-_FUNCTION_KEYS = {"arguments", "anchors"}
+_FUNCTION_KEYS = {"arguments", "at", "anchors"}
 _COMMON_KEYS = {"evidence", "stand_in", "identity", "restates"}
 _PLACE = re.compile(r".+_(\d+)")  # a metric and the place of its label
 
@@ -291,6 +291,8 @@ def _answer_rules(answer: AnswerRow, row: Mapping[str, Any], claim: Claim) -> It
         "evidence with figure and function, with printed, or with experiment, labels and series, metric or value",
     )
     yield answer.function and not answer.function.startswith(FUNCTIONS), "a function of suite.papers"
+    known = set(claim.points[0] if claim.points else claim.setting)
+    yield not known >= {*answer.at.values()}, "at: symbols of the points, or names in the setting"
     read = {symbol.partition(" ")[0] for case in answer.printed for text in case for symbol in symbols(quoted(text))}
     yield claim.id in read, "printed: numbers of other claims"
     yield (

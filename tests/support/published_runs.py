@@ -31,3 +31,8 @@ def panels(name: str, experiment: str = "samo_clusters") -> list[FigurePanel]:
     """Panels of a figure with printed values."""
     paper, display, draw = find_figure(name)
     return [panel.shown(paper, display, published(), ()) for panel in draw(lab(experiment), published())]
+
+
+def cases_of(found: Any) -> list[list[Any]]:
+    """Our values by case, of an answer function that returns them alone or with a note."""
+    return [list(case) for case in (found[0] if isinstance(found, tuple) else found)]

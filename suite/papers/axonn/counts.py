@@ -51,16 +51,9 @@ def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
     )
 
 
-def table_1(question: Question, lab: Lab) -> tuple[Cases, str]:
-    setting = question.setting
-    shape = Transformer(
-        layers=int(setting["layers"]),
-        hidden=int(setting["hidden"]),
-        heads=int(setting["heads"]),
-        sequence=int(setting["sequence_length"]),
-        vocabulary=int(setting["vocab"]),
-    )
-    return [[shape.parameters]], "counted layer by layer, with the tied matrix once"
+def table_1(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int) -> int:
+    """Parameters counted layer by layer, with the tied matrix once."""
+    return Transformer(layers, hidden, heads, sequence=sequence, vocabulary=vocabulary).parameters
 
 
 def gpt2_small(

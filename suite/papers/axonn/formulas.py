@@ -9,9 +9,7 @@ from suite.claims.answer import Cases, Papers, Question
 from suite.claims.plans import scaling_plan
 from suite.core.grid import Grid
 from suite.core.units import si
-from suite.memory import checkpointing
 from suite.papers import closed_forms as shared_forms
-from suite.papers.axonn import closed_forms
 from suite.papers.axonn.closed_forms import message_bytes, ring_bytes
 from suite.papers.model_states import (
     ENTRIES,
@@ -61,26 +59,6 @@ def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
     return cases, "ranks of a data-parallel group of the grid; then GPUs / G_inter"
 
 
-def activation_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [checkpointing.activations(p["N"], p["G_inter"], p["ac"]) for p in question.points]
-    return [values], "checkpoints of the microbatches in flight, one segment input and one segment"
-
-
-def best_interval(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [closed_forms.best_interval(int(point["N"])) for point in question.points]
-    return [values], "root of the exact difference quotient of Equation 1, by bisection"
-
-
-def interval(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [checkpointing.checkpoint_interval(int(point["N"]), int(point["G_inter"])) for point in question.points]
-    return [values], "search over all divisors of the layers of a stage"
-
-
-def training_time(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [shared_forms.training_time(int(p["b"]), int(p["s"]), p["t"]) for p in question.points]
-    return [values], "training tokens over tokens per batch, times seconds per batch"
-
-
 def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
     counted, closed = [], []
     for point in question.points:
@@ -104,7 +82,7 @@ def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
     ], "output of a block in float16 for one microbatch, of the sizes in Section V and Table II"
 
 
-def grid_example(question: Question, papers: Papers) -> tuple[Cases, str]:
-    grid = Grid(data=int(question.setting["g_data"]), inter=int(question.setting["g_inter"]))
-    ranks = {grid.rank(data=replica, inter=stage) for replica in range(grid.data) for stage in range(grid.inter)}
-    return [[len(ranks)]], f"distinct ranks of the grid {grid}, counted"
+def ranks_of_grid(data: int, inter: int) -> int:
+    """Distinct ranks of the grid, counted."""
+    grid = Grid(data=data, inter=inter)
+    return len({grid.rank(data=replica, inter=stage) for replica in range(data) for stage in range(inter)})

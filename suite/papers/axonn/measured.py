@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -128,31 +128,27 @@ def work(gpus: int, inter: int, layers: int, samples: int) -> tuple[int, int]:
     return pairs.pop()
 
 
-def _both(point: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Work of an inner rank at g_inter and at g_base, with two samples per GPU and layers that both depths divide."""
-    gpus, depths = point["gpus"], (point["g_inter"], point["g_base"])
-    first, second = (work(gpus, inter, math.lcm(*depths), 2 * gpus) for inter in depths)
+def _both(gpus: int, inter: int, base: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Work of an inner rank at two depths, with two samples per GPU and layers that both depths divide."""
+    first, second = (work(gpus, depth, math.lcm(inter, base), 2 * gpus) for depth in (inter, base))
     return first, second
 
 
-def lemma_1(question: Question, source: Any) -> tuple[Cases, str]:
-    pairs = [_both(point) for point in question.integer_points()]
-    values = [sent / base for (_, sent), (_, base) in pairs]
-    return [values], "bytes that an inner rank sends and receives on its transport, relative to g_base stages"
+def lemma_1(gpus: int, inter: int, base: int) -> float:
+    """Bytes that an inner rank sends and receives on its transport, relative to g_base stages."""
+    (_, sent), (_, least) = _both(gpus, inter, base)
+    return sent / least
 
 
-def lemma_2(question: Question, source: Any) -> tuple[Cases, str]:
-    per_layer = 3 * 2 * WIDTH**2  # flops of a layer per sample: one product forward, two backward
-    values = [
-        work(p["gpus"], p["g_inter"], p["layers"], p["samples"])[0] / per_layer for p in question.integer_points()
-    ]
-    return [values], "flops that torch dispatches on an inner rank, over flops of one layer and sample"
+def lemma_2(gpus: int, inter: int, layers: int, samples: int) -> float:
+    """Flops that torch dispatches on an inner rank, over flops of one layer and sample."""
+    return work(gpus, inter, layers, samples)[0] / (3 * 2 * WIDTH**2)  # one product forward, two backward
 
 
-def theorem_3(question: Question, source: Any) -> tuple[Cases, str]:
-    pairs = [_both(point) for point in question.integer_points()]
-    values = [(flops / sent) / (base / least) for (flops, sent), (base, least) in pairs]
-    return [values], "flops over message bytes of an inner rank, relative to g_base stages"
+def theorem_3(gpus: int, inter: int, base: int) -> float:
+    """Flops over message bytes of an inner rank, relative to g_base stages."""
+    (flops, sent), (fewer, least) = _both(gpus, inter, base)
+    return (flops / sent) / (fewer / least)
 
 
 # Orders
@@ -200,9 +196,9 @@ def max_in_flight(ops: Sequence[Op]) -> int:
     return max(accumulate(changes, initial=0))
 
 
-def pipeline_limit(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [max_in_flight(first_stage(p["G_inter"], p["microbatches"])) for p in question.integer_points()]
-    return [values], "most microbatches in flight on the first rank, from its passes; all other ranks are slower"
+def pipeline_limit(stages: int, microbatches: int) -> int:
+    """Most microbatches in flight on the first rank, from its passes; all other ranks are slower."""
+    return max_in_flight(first_stage(stages, microbatches))
 
 
 def constant_in_flight(

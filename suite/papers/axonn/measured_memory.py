@@ -54,8 +54,8 @@ def in_a_step(engine: Engine) -> int:
     return int(live.peak)
 
 
-def state_peak(system: str, entries: int, bucket: int) -> int:
-    """Bytes of the states between batches and of the allocations of a step."""
+def state_peak(system: str, entries: int, bucket: int = 1000) -> int:
+    """Permanent allocations of a rank without the states on the host, plus allocations of a step."""
     engine = after_a_batch(system, entries, bucket)
     return on_the_device(engine) + in_a_step(engine)
 
@@ -78,20 +78,9 @@ def state_bytes(question: Question, source: Any, *, state: str, entries: Sequenc
     return cases, f"allocations of the engine of {BEFORE}, in bfloat16 and float32"
 
 
-def resident_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [state_peak(BEFORE, int(point["phi"]), 1000) for point in question.points]
-    return [values], f"permanent allocations of a rank of {BEFORE}, plus allocations of a step"
-
-
-def footprint(question: Question, source: Any) -> tuple[Cases, str]:
-    sizes = [int(point["bsize"]) for point in question.points]
-    values = [in_a_step(after_a_batch(AFTER, 10 * size, size)) for size in sizes]
-    return [values], f"peak of the allocations of a step of {AFTER} with ten buckets"
-
-
-def offloaded_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [state_peak(AFTER, int(point["phi"]), int(point["bsize"])) for point in question.points]
-    return [values], f"allocations of {AFTER} without the states on the host, plus allocations of a step"
+def footprint(bucket: int) -> int:
+    """Peak of the allocations of a step of AxoNN with ten buckets."""
+    return in_a_step(after_a_batch(AFTER, 10 * bucket, bucket))
 
 
 def saving(question: Question, source: Any, *, entries: int, buckets: Sequence[int]) -> tuple[Cases, str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from suite.claims.answer import Cases, Question
 from suite.engine.optim.optimizer import SGD, Adam, AdamW, RuleState, predicted, state_names
 
 SMOOTHING = 0.9  # momentum of the gradient by which SpecTrain predicts
@@ -28,17 +27,17 @@ def step(rule: Any, on: RuleState, *gradient: float) -> None:
     rule.step(on, torch.tensor(gradient, dtype=torch.float64))
 
 
-def stepped(weight: float, lr: float, gradients: Sequence[float]) -> float:
-    """A weight after one plain SGD step per gradient."""
+def stepped(weight: float, lr: float, **gradients: float) -> float:
+    """A weight after one step per gradient of the engine's SGD without momentum, in double precision."""
     rule = SGD(lr)
     on = state(rule, [weight])
-    for gradient in gradients:
+    for gradient in gradients.values():
         step(rule, on, gradient)
     return float(on.weights[0])
 
 
 def predict_sgd(weight: float, lr: float, change: float, steps: int) -> float:
-    """The weight predicted `steps` updates ahead, after a plain SGD step with gradient `change`."""
+    """Weight predicted `steps` updates ahead by the engine's SGD after a step with gradient `change`."""
     rule = SGD(lr)
     on = state(rule, [weight + lr * change])
     step(rule, on, change)
@@ -46,7 +45,7 @@ def predict_sgd(weight: float, lr: float, change: float, steps: int) -> float:
 
 
 def predict_momentum(weight: float, lr: float, velocity: float, steps: int) -> float:
-    """The weight predicted `steps` updates ahead by SGD with momentum whose last update left `velocity`."""
+    """Weight predicted `steps` updates ahead by the engine's SGD with momentum whose last update left `velocity`."""
     rule = SGD(lr, momentum=SMOOTHING)
     return float(predicted(rule, state(rule, [weight], 1, velocity=[velocity]), steps)[0])
 
@@ -59,33 +58,17 @@ def direction(rule: Any, gradient: float, updates: int, **moments: float) -> flo
     return float(rule.drift(on)) / -float(rule.lr)
 
 
-def update_sum(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [stepped(p["w"], p["lr"], [p["d0"], p["d1"], p["d2"]]) for p in question.points]
-    return [values], "three steps of the engine's SGD without momentum, in double precision"
+def sgdm(momentum: float, dampening: float, gradient: float, velocity: float) -> float:
+    """Drift of the engine's SGD with momentum after an update with the gradient, over -lr."""
+    return direction(SGD(0.5, momentum, dampening), gradient, 2, velocity=velocity)
 
 
-def prediction(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [predict_sgd(p["w"], p["lr"], p["dw"], int(p["s"])) for p in question.points]
-    return [values], "predicted by the engine's SGD after a step with this change, in double precision"
+def adam(
+    beta1: float, beta2: float, eps: float, gradient: float, updates: int, *, decoupled: bool, **moments: float
+) -> float:
+    """Drift of the engine's Adam after an update with the gradient, over -lr.
 
-
-def smoothed(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [predict_momentum(p["w"], p["lr"], p["v"], int(p["s"])) for p in question.points]
-    return [values], "predicted by the engine's SGD with momentum, in double precision"
-
-
-def sgdm(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [direction(SGD(0.5, p["u"], p["tau"]), p["g"], 2, velocity=p["v_prev"]) for p in question.points]
-    return [values], "the drift of the engine's rule after an update with g, over -lr"
-
-
-def adam(question: Question, source: Any, *, decoupled: bool) -> tuple[Cases, str]:
-    """Increment of Adam, or of AdamW with the optimizer's default decay, which its prediction leaves out."""
+    The prediction of AdamW leaves out its default decay.
+    """
     kind = AdamW if decoupled else Adam
-    values = [
-        direction(
-            kind(0.5, p["b1"], p["b2"], p["eps"]), p["g"], int(p["t"]), moment_1=p["m_prev"], moment_2=p["v_prev"]
-        )
-        for p in question.points
-    ]
-    return [values], "the drift of the engine's rule after an update with g, over -lr"
+    return direction(kind(0.5, beta1, beta2, eps), gradient, updates, **moments)

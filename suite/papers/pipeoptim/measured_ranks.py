@@ -236,23 +236,20 @@ def naive(question: Question, source: Any) -> tuple[Cases, str]:
 # -- versions --------------------------------------------------------------------------------------------------------
 
 
-def peak_bytes(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    values = [
-        run_system(system, int(p["D"]), bytes_each=int(p["M"]))[int(p["rank"])].peak_bytes for p in question.points
-    ]
-    return [values], "peak bytes of weights on a rank, for stage weights of M bytes"
+def peak_bytes(system: str, stages: int, stage: int, size: int) -> int:
+    """Peak bytes of weights on a rank, for stage weights of M bytes."""
+    return run_system(system, stages, bytes_each=size)[stage].peak_bytes
 
 
-def live_versions(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Peak over own weight bytes at the points of the claim or, without points, on every stage."""
-    if question.points:
-        ranks = [run_system(system, int(p["D"]))[int(p["rank"])] for p in question.points]
-        return [
-            [rank.peak_bytes / rank.weight_bytes for rank in ranks]
-        ], "peak bytes of weights on a rank over those of its own"
-    return [
-        [rank.peak_bytes / rank.weight_bytes] for rank in run_system(system)
-    ], "peak bytes of weights on a rank over those of its own, per stage"
+def live_versions(system: str, stages: int, stage: int) -> float:
+    """Peak bytes of weights on a rank over those of its own."""
+    rank = run_system(system, stages)[stage]
+    return rank.peak_bytes / rank.weight_bytes
+
+
+def live_versions_by_stage(question: Question, source: Any, *, system: str) -> Cases:
+    """Peak bytes of weights on a rank over those of its own, per stage."""
+    return [[live_versions(system, DEPTH, stage)] for stage in range(DEPTH)]
 
 
 def most_weight_memory(question: Question, source: Any) -> tuple[Cases, str]:
@@ -265,13 +262,12 @@ def most_weight_memory(question: Question, source: Any) -> tuple[Cases, str]:
     return [values], "peak bytes of weights on the fullest rank, for stages of equal weights"
 
 
-def forward_version(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Version of a forward pass. The paper counts versions and mini-batches from 1, the engine from 0."""
-    values = []
-    for point in question.points:
-        rank = run_system(system, int(point["D"]))[int(point["rank"])]
-        values.append(rank.version(Kind.FORWARD, int(point["minibatch"]) - 1) + 1)
-    return [values], "version whose tensors the forward pass computed with"
+def forward_version(system: str, stages: int, stage: int, minibatch: int) -> int:
+    """Version whose tensors the forward pass computed with.
+
+    The paper counts versions and mini-batches from 1, the engine from 0.
+    """
+    return run_system(system, stages)[stage].version(Kind.FORWARD, minibatch - 1) + 1
 
 
 def run_without_stash(stages: int) -> list[WatchedRank]:
@@ -280,25 +276,17 @@ def run_without_stash(stages: int) -> list[WatchedRank]:
     return cached_run(Configured(configured.schedule, Latest("recompute"), configured.every), stages, 2 * stages + 4)
 
 
-def updates_between(question: Question, source: Any) -> tuple[Cases, str]:
-    setting = question.setting
-    rank, index = (
-        run_without_stash(int(setting["pipeline_stages"]))[int(setting["stage"])],
-        int(setting["minibatch"]) - 1,
-    )
-    distance = rank.version(Kind.BACKWARD, index) - rank.version(Kind.FORWARD, index)
-    return [[distance]], "difference of the versions whose tensors the two passes computed with"
+def updates_between(stages: int, stage: int, minibatch: int) -> int:
+    """Difference of the versions whose tensors the two passes computed with."""
+    forward, backward = (run_without_stash(stages)[stage].version(kind, minibatch - 1) for kind in PASSES)
+    return backward - forward
 
 
-def inconsistent(question: Question, source: Any) -> tuple[Cases, str]:
-    values = []
-    for point in question.points:
-        ranks = run_without_stash(int(point["D"]))
-        rank = ranks[int(point["rank"])]
-        differ = {_differ(rank, index) for index in steady(ranks, 1)}
-        assert len(differ) == 1
-        values.append(float(differ.pop()))
-    return [values], "whether the tensors of the two passes differ, for every steady mini-batch"
+def inconsistent(stages: int, stage: int) -> float:
+    """Whether the tensors of the two passes differ, for every steady mini-batch."""
+    ranks = run_without_stash(stages)
+    (differ,) = {_differ(ranks[stage], index) for index in steady(ranks, 1)}
+    return float(differ)
 
 
 def _differ(rank: WatchedRank, index: int) -> bool:
@@ -365,26 +353,12 @@ def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
-def steps_ahead(rank: WatchedRank, index: int) -> float:
-    """Distance from the newest weights to those that the forward pass read, in changes of the last update."""
-    updates, read = rank.read[Kind.FORWARD, index]
+def version_difference(stages: int, stage: int) -> float:
+    """Changes of the last update between the newest weights and those read, of a steady mini-batch."""
+    rank = run_system("pipeoptim", stages)[stage]
+    updates, read = rank.read[Kind.FORWARD, stages + 1]
     newest, change = rank.versions[updates], rank.versions[updates] - rank.versions[updates - 1]
     return float((read - newest) @ change / (change @ change))
-
-
-def version_difference(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [_ahead(int(point["D"]), int(point["rank"])) for point in question.points]
-    return [values], "changes of the last update between the newest weights and those read, of a steady mini-batch"
-
-
-def figure_1e(question: Question, source: Any) -> tuple[Cases, str]:
-    setting = question.setting
-    ahead = _ahead(int(setting["pipeline_stages"]), int(setting["stage"]))
-    return [[ahead]], "changes of the last update between the newest weights and those read, of a steady mini-batch"
-
-
-def _ahead(stages: int, stage: int) -> float:
-    return steps_ahead(run_system("pipeoptim", stages)[stage], stages + 1)
 
 
 def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:

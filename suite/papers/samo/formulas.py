@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
 
@@ -77,20 +76,21 @@ def sparse_flops(question: Question, papers: Papers) -> tuple[Cases, str]:
     return cases, f"flops of a pass, including attention's own products, over flops of dense kernels: {', '.join(GPTS)}"
 
 
-def percent_of_peak(question: Question, papers: Papers) -> tuple[Cases, str]:
+def percent_of_peak(question: Question, papers: Papers) -> Cases:
+    """Flop/s over the printed peak of all GPUs."""
     peak = 1e12 * int(papers.machine("summit")["peak_half_tflop_per_second"])
-    values = [closed_forms.percent_of_peak(p["flop_per_batch"], p["t"], p["G"] * peak) for p in question.points]
-    return [values], f"flop/s over the peak of all GPUs, {peak:g} flop/s each"
+    return [[closed_forms.percent_of_peak(p["flop_per_batch"], p["t"], p["G"] * peak) for p in question.points]]
 
 
-def bubble_slope(question: Question, papers: Papers) -> tuple[Cases, str]:
-    values = [slope(partial(bubble, point["t_f"], point["t_b"]), point["G_inter"]) for point in question.points]
-    return [values], "exact difference quotient of the bubble time along G_inter"
+def bubble_slope(forward: float, backward: float, stages: float) -> Fraction:
+    """Exact difference quotient of the bubble time along G_inter."""
+    return slope(partial(bubble, forward, backward), stages)
 
 
-def send_slope(question: Question, papers: Papers) -> tuple[Cases, str]:
-    def sent(point: Mapping[str, float], stages: Exact) -> Fraction:
-        return messages(batch=point["B"], microbatch=point["mbs"], gpus=point["G"], stages=stages)
+def send_slope(batch: float, microbatch: float, gpus: float, stages: float) -> Fraction:
+    """Exact difference quotient of the messages per GPU, counted from the needs and feeds of each pass."""
 
-    values = [slope(partial(sent, point), point["G_inter"]) for point in question.points]
-    return [values], "exact difference quotient of the messages per GPU, counted from the needs and feeds of each pass"
+    def sent(stages: Exact) -> Fraction:
+        return messages(batch=batch, microbatch=microbatch, gpus=gpus, stages=stages)
+
+    return slope(sent, stages)

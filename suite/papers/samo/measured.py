@@ -214,7 +214,7 @@ def flops() -> tuple[int, int]:
 
 
 def reduced_bytes(density: float, entries: int) -> int:
-    """Bytes that one of two replicas reduces in a batch, for a network of `entries` prunable weights."""
+    """Bytes that one of two replicas passes to all-reduces in a batch, for `entries` prunable weights in bfloat16."""
     width = max(side for side in range(1, int(entries**0.5) + 1) if entries % side == 0)
 
     def rank(world: Any) -> int:
@@ -242,8 +242,8 @@ def indices_of(entries: Sequence[tuple[int, int]], columns: int) -> list[int]:
     return [int(index) for index in mask[0, "weight"].tolist()]
 
 
-def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
-    """Bytes of 4-byte coordinates and of a mask's linear index for `entries` unpruned entries of a tensor."""
+def index_ratio(dimensions: int, entries: int) -> float:
+    """Bytes of 4-byte coordinates over those of a random mask's linear index, for `entries` unpruned entries."""
     side = 2
     while side**dimensions < 2 * entries:
         side += 1
@@ -252,16 +252,10 @@ def index_bytes(dimensions: int, entries: int) -> tuple[int, int]:
     share = 1 - entries / tensor.numel()
     index = RandomMask().draw(View([], lambda _: tensor, [key], share, 0, float))[key]
     expand(torch.ones(index.numel()), index, tensor)
-    coordinates = tensor.nonzero().int()
-    return coordinates.numel() * coordinates.element_size(), index.numel() * index.element_size()
+    return tensor.nonzero().int().nbytes / index.nbytes
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
-
-
-def linear_index(question: Question, source: Any) -> tuple[Cases, str]:
-    pairs = [index_bytes(int(point["N"]), int(point["entries"])) for point in question.points]
-    return [[coordinates / linear for coordinates, linear in pairs]], "bytes of coordinates over a random mask's index"
 
 
 def example(question: Question, source: Any) -> tuple[Cases, str]:
@@ -273,31 +267,31 @@ def example(question: Question, source: Any) -> tuple[Cases, str]:
     return [indices], "mask of a tensor whose other entries are zero"
 
 
-def shared_index(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[count] for count in index_tensors()], "counted in the states of a convolution and two linear layers"
+def shared_index(question: Question, source: Any) -> Cases:
+    """Counted in the states of a convolution and two linear layers."""
+    return [[count] for count in index_tensors()]
 
 
-def forward(question: Question, source: Any) -> tuple[Cases, str]:
-    return distinct_cases(outputs()), f"{HALF} outputs of a small network after five batches"
+def forward(question: Question, source: Any) -> Cases:
+    """Outputs in bfloat16 of a small network after five batches."""
+    return distinct_cases(outputs())
 
 
-def optimizer(question: Question, source: Any) -> tuple[Cases, str]:
-    return distinct_cases(updated()), f"weights of a small network after five steps of Adam, full and {HALF}"
+def optimizer(question: Question, source: Any) -> Cases:
+    """Weights of a small network after five steps of Adam, in full precision and in bfloat16."""
+    return distinct_cases(updated())
 
 
-def layerwise(question: Question, source: Any) -> tuple[Cases, str]:
-    sizes = [(1, *dense_gradients(count)) for count in (1, 2, 4)]
-    return sizes, "counted at allocation, with 1, 2 and 4 microbatches"
+def layerwise(question: Question, source: Any) -> Cases:
+    """Counted at allocation, with 1, 2 and 4 microbatches."""
+    return [(1, *dense_gradients(count)) for count in (1, 2, 4)]
 
 
-def inverse(question: Question, source: Any) -> tuple[Cases, str]:
-    return distinct_cases(expanded()), "entries of tensors of one, two and four dimensions"
+def inverse(question: Question, source: Any) -> Cases:
+    """Entries of tensors of one, two and four dimensions."""
+    return distinct_cases(expanded())
 
 
-def same_flops(question: Question, source: Any) -> tuple[Cases, str]:
-    return [flops()], "counted as torch dispatches the products of a batch"
-
-
-def allreduce(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [reduced_bytes(point["f"], int(point["phi"])) for point in question.points]
-    return [values], f"bytes that one of two replicas passes to all-reduces in a batch, {HALF}"
+def same_flops(question: Question, source: Any) -> Cases:
+    """Counted as torch dispatches the products of a batch."""
+    return [flops()]

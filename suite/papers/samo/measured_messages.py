@@ -53,21 +53,14 @@ def per_microbatch(question: Question, source: Any, *, stages: int, microbatches
     return [[value] for value in values], f"sent and received by {stages} ranks, the first stage first: {counts_text}"
 
 
-def send_time(question: Question, source: Any) -> tuple[Cases, str]:
-    """Messages of an inner stage, each taking the same time."""
-    values = []
-    for point in question.points:
-        gpus, stages = int(point["G"]), int(point["G_inter"])
-        counts = batch(Grid(data=gpus // stages, inter=stages), int(point["B"]), int(point["mbs"]))
-        (value,) = {rank.messages for rank in counts if 0 < rank.stage < stages - 1}
-        values.append(value)
-    return [values], "messages that each inner rank sends and receives in a batch"
+def send_time(samples: int, microbatch: int, gpus: int, stages: int) -> int:
+    """Messages that each inner rank sends and receives in a batch, each taking the same time."""
+    counts = batch(Grid(data=gpus // stages, inter=stages), samples, microbatch)
+    (value,) = {rank.messages for rank in counts if 0 < rank.stage < stages - 1}
+    return value
 
 
-def microbatches(question: Question, source: Any) -> tuple[Cases, str]:
-    values = []
-    for point in question.points:
-        grid = Grid(data=int(point["G_data"]), inter=2)
-        (value,) = {rank.forwards for rank in batch(grid, int(point["B"]), int(point["mbs"]))}
-        values.append(value)
-    return [values], "forward passes of each rank in a batch, on two stages"
+def microbatches(samples: int, microbatch: int, replicas: int) -> int:
+    """Forward passes of each rank in a batch, on two stages."""
+    (value,) = {rank.forwards for rank in batch(Grid(data=replicas, inter=2), samples, microbatch)}
+    return value

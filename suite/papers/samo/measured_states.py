@@ -80,19 +80,19 @@ def step_bytes(trained: Engine) -> int:
     return peak
 
 
-def total(entries: int, density: Fraction | None = None, half: str | None = HALF) -> int:
-    """Bytes of a rank's states during the optimizer step, their maximum."""
-    trained = small(entries, density, half)
+def total(entries: int, density: Fraction | float | None = None, half: str | None = HALF) -> int:
+    """Bytes of a rank's states during the optimizer step, their maximum, with all weights in one bucket."""
+    trained = small(entries, None if density is None else _exact(density), half)
     return sum(permanent_bytes(trained).values()) + step_bytes(trained)
 
 
 def saved(entries: int, sparsity: float | str) -> Fraction:
-    """Percent of a dense network's bytes that SAMO saves."""
+    """Percent of a dense network's bytes that SAMO saves, from bytes of ranks with and without it."""
     before = total(entries)
     return Fraction(100 * (before - total(entries, 1 - _exact(sparsity))), before)
 
 
-def _exact(share: float | str) -> Fraction:
+def _exact(share: float | str | Fraction) -> Fraction:
     return Fraction(str(share))  # the printed decimal: 0.9 is 9/10
 
 
@@ -106,31 +106,20 @@ def bytes_per_parameter(question: Question, source: Any, *, state: str) -> tuple
     ], f"bytes that a rank allocated for {si(ENTRIES)} weights, {HALF}"
 
 
-def dense_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [total(int(point["phi"])) for point in question.points]
-    return [values], "bytes of a rank without pruning during its step"
+def bytes_of(states: Sequence[str], entries: int, density: float) -> int:
+    """Bytes of these states that a rank with SAMO allocated."""
+    bytes_by_state = permanent_bytes(small(entries, _exact(density)))
+    return sum(bytes_by_state[name] for name in states)
 
 
-def pruned_bytes(question: Question, source: Any, *, states: Sequence[str]) -> tuple[Cases, str]:
-    """Bytes of the given states together, at the points of the formula."""
-    by_point = [permanent_bytes(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
-    values = [sum(bytes_by_state[name] for name in states) for bytes_by_state in by_point]
-    return [values], "bytes that a rank with SAMO allocated"
+def temporary(entries: int, density: float) -> int:
+    """Peak of the bytes that a step with SAMO allocates and frees, with all weights in one bucket."""
+    return step_bytes(small(entries, _exact(density)))
 
 
-def temporary(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [step_bytes(small(int(point["phi"]), _exact(point["f"]))) for point in question.points]
-    return [values], "peak of the bytes that a step with SAMO allocates and frees, with all weights in one bucket"
-
-
-def samo_bytes(question: Question, source: Any) -> tuple[Cases, str]:
-    values = [total(int(point["phi"]), _exact(point["f"])) for point in question.points]
-    return [values], "bytes of a rank with SAMO during its step, with all weights in one bucket"
-
-
-def saving(question: Question, source: Any) -> tuple[Cases, str]:
-    sizes = [(int(point["phi"]), 1 - _exact(point["p"])) for point in question.points]
-    return [[total(phi) - total(phi, f) for phi, f in sizes]], "bytes of a rank without SAMO minus bytes with SAMO"
+def saving(entries: int, sparsity: float) -> int:
+    """Bytes of a rank without SAMO minus bytes with SAMO."""
+    return total(entries) - total(entries, 1 - _exact(sparsity))
 
 
 def break_even(question: Question, source: Any) -> tuple[Cases, str]:
@@ -148,10 +137,6 @@ def saving_ends(question: Question, source: Any) -> tuple[Cases, str]:
     sparsities = range_of_setting(question, "sparsity")
     note = f"bytes of ranks with and without SAMO at {' and '.join(sparsities)}"
     return [[saved(ENTRIES, share) for share in sparsities]], note
-
-
-def saving_line(question: Question, source: Any) -> tuple[Cases, str]:
-    return [[saved(ENTRIES, point["p"]) for point in question.points]], "bytes of ranks with and without SAMO"
 
 
 def overhead(question: Question, source: Any) -> tuple[Cases, str]:

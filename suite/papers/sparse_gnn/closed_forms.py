@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from suite.gnn.plan import Volumes
-from suite.simulate.network.network import ring_volume
 
 
 def bound_1d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> float:
@@ -23,8 +20,3 @@ def bound_1_5d(volumes: Volumes, width: int, *, alpha: float, beta: float) -> fl
     """Section 4.2 without the all-reduce (G2): s = P / c^2 stages of the longest message, s log s latencies."""
     stages = len(volumes.placement.stages(0))
     return alpha * stages * math.log(stages) + stages * volumes.max_pair * width * beta
-
-
-def bound_sum(volumes: Volumes, width: int, *, beta: float) -> float:
-    """The all-reduce that Section 4.2 leaves out (G2): 2 (c - 1) / c times the words of a block row."""
-    return ring_volume(float(np.max(volumes.rows, initial=0)) * width, volumes.placement.replication) * beta

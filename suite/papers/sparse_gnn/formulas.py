@@ -7,7 +7,6 @@ on links with the latency and bandwidth of the point. Claims on training are che
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from suite.data.graphs import operator
 from suite.data.graphs.generate import RMAT, Planted
 from suite.gnn.partition.simple import Block
 from suite.gnn.plan import ExchangePlan, Placement, Volumes
-from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
+from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.counts import MEGABYTE, table2_row
 from suite.simulate.cost.efficiency import Efficiency
@@ -64,67 +63,47 @@ def nonzero_columns(plan: ExchangePlan, i: int, q: int) -> list[int]:
 # -- Section 4 ---------------------------------------------------------------------------------------------------------
 
 
-def products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    products_by_point = [GCN(p["L"]).products(300, 24) for p in question.integer_points()]
-    lean = [len(GCN(p["L"], epoch="lean").products(300, 24)) for p in question.integer_points()]
-    note = f"as Section 2.1 prints an epoch (G4); model.shape.epoch=lean keeps the first layer's product: {lean}"
-    return [[len(products) for products in products_by_point]], note
+def products(layers: int) -> int:
+    """Sparse products as Section 2.1 prints an epoch (G4); model.epoch=lean keeps the first layer's product."""
+    return len(GCN(layers).products(300, 24))
 
 
-def one_product(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    note = "all pairs exchange equal volumes; a process sends one message after another"
-    return [[_all_to_all(p) for p in question.points]], note
+def one_product(processes: int, cut: int, width: int, alpha: float, beta: float) -> float:
+    """Seconds of an exchange of equal volumes by all pairs; a process sends one message after another."""
+    return alpha_beta_network(alpha, beta).all_to_all(even(processes * cut, processes, cut), width)
 
 
-def _all_to_all(p: Mapping[str, float]) -> float:
-    k, cut = int(p["P"]), int(p["cut"])
-    return alpha_beta_network(p["alpha"], p["beta"]).all_to_all(even(k * cut, k, cut), p["f"])
+def all_products(layers: int, width: int, **exchange: Any) -> float:
+    """The products of an epoch of square layers (G4), each with an exchange of equal volumes by all pairs."""
+    return _products_per_epoch(layers, width) * one_product(width=width, **exchange)
 
 
-def all_products(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [_products_per_epoch(p) * _all_to_all(p) for p in question.points]
-    return [values], "the products of an epoch of L square layers (G4)"
-
-
-def _products_per_epoch(p: Mapping[str, float]) -> int:
-    layers, width = int(p["L"]), int(p["f"])
+def _products_per_epoch(layers: int, width: int) -> int:
     return len(GCN(layers, width).products(width, width))
 
 
-def one_product_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_bound(p) for p in question.points]], _other_costs(question.points[0])
+def one_product_on_a_grid(processes: int, c: int, cut: int, width: int, alpha: float, beta: float) -> float:
+    """Printed cost with the stages and longest message of a plan, without the all-reduce (G2).
+
+    Algorithm 2's stages have one sender at a time and take longer.
+    """
+    volumes = even(processes * cut, processes // c, cut, Placement.of(processes, c))
+    return bound_1_5d(volumes, width, alpha=alpha, beta=beta)
 
 
-def _bound(p: Mapping[str, float]) -> float:
-    return bound_1_5d(_replicated(p), int(p["f"]), alpha=p["alpha"], beta=p["beta"])
+def all_products_on_a_grid(layers: int, width: int, **exchange: Any) -> float:
+    """Printed cost of the products of an epoch of square layers (G4) on a grid, without the all-reduce (G2)."""
+    return _products_per_epoch(layers, width) * one_product_on_a_grid(width=width, **exchange)
 
 
-def _replicated(p: Mapping[str, float]) -> Volumes:
-    processes, c, cut = (int(p[name]) for name in ("P", "c", "cut"))
-    return even(processes * cut, processes // c, cut, Placement.of(processes, c))
+def cut_row_cost_ratio(width: int) -> float:
+    """Cost of one more row in every pair's cut, over that of a row of one word."""
 
-
-def _other_costs(p: Mapping[str, float]) -> str:
-    """Note on the costs that the printed formula leaves out, at one point."""
-    replicated = _replicated(p)
-    sums = bound_sum(replicated, int(p["f"]), beta=p["beta"])
-    staged = alpha_beta_network(p["alpha"], p["beta"]).staged(replicated, p["f"])
-    return (
-        f"printed cost with the stages and longest message of a plan; at the first point {_bound(p):.3g} s; the "
-        f"all-reduce (G2) adds {sums:.3g} s; Algorithm 2's stages with one sender at a time take {staged:.3g} s"
-    )
-
-
-def all_products_on_a_grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_products_per_epoch(p) * _bound(p) for p in question.points]], _other_costs(question.points[0])
-
-
-def cut_row_cost_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    def row_cost(width: int) -> float:
-        more, less = (bound_1d(even(4000, 4, cut), width, alpha=0.0, beta=1.0) for cut in (101, 100))
+    def row_cost(words: int) -> float:
+        more, less = (bound_1d(even(4000, 4, cut), words, alpha=0.0, beta=1.0) for cut in (101, 100))
         return more - less
 
-    return [[row_cost(p["f"]) / row_cost(1) for p in question.integer_points()]], "one more row in every pair's cut"
+    return row_cost(width) / row_cost(1)
 
 
 def volume_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:

@@ -1,12 +1,12 @@
 """Probes for the paper's claims on full training: a small graph in float64, on threads.
 
-Exchanges are named by class paths in the executor's config, as in system configs. Torch is imported only by these
-answers. Graph, partition, optimizer and learning rate are our choice (G15), as the claims compare systems.
+Exchanges are named by class paths in the executor's config, as in system configs. Graph, partition, optimizer and
+learning rate are our choice (G15), as the claims compare systems.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,19 +14,24 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.claims.answer import Cases, Question
+from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.locate import locate
 from suite.config.plugins import misfit
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import partition
+from suite.engine.optim.optimizer import Adam
+from suite.gnn.exchange import Exchange
+from suite.gnn.partition import Partitioner
 from suite.gnn.partition.simple import Random
-from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import build_plans, build_shards
+from suite.gnn.plan import ExchangePlan, Placement
+from suite.gnn.rank_shard import RankShard, build_plans, build_shards
+from suite.gnn.train import Trainer
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
 from suite.papers.sparse_gnn.measured_watch import Traffic, watch_groups
 from suite.workload.gcn import GCN
 
+RANDOM = Random()
 GRAPH = Planted(vertices=128, blocks=8, classes=4, features=12)
 GRIDS = ((4, 1), (4, 2))  # processes and c: 1D and 1.5D
 EPOCHS, RATE = 10, 0.02
@@ -53,6 +58,21 @@ def bytes_sent(traffic: Traffic) -> int:
     return traffic.bytes + VALUE * sum(words for ranks, words, _ in traffic.sums if len(ranks) > 1)
 
 
+def shards_of(
+    graph: Any,
+    placement: Placement,
+    *,
+    classes: int = 0,
+    dtype: str = "float64",
+    partitioner: Partitioner = RANDOM,
+) -> tuple[ExchangePlan, list[RankShard]]:
+    """Plan of the forward products on a graph, and the part of each rank; by default on a random partition."""
+    matrix = operator(graph)
+    forward, backward = build_plans(matrix, partitioner.parts(matrix, placement.parts, 0), placement)
+    labelled = replace(graph, classes=classes) if classes else graph
+    return forward, list(build_shards(forward, backward, labelled, dtype))
+
+
 @cache
 def train_on_threads(exchange: str, processes: int, replication: int, form: str = "") -> ProbeTraining:
     """Train GRAPH for EPOCHS epochs by the exchange of a class path. An empty `form` selects the exchange's default.
@@ -60,30 +80,19 @@ def train_on_threads(exchange: str, processes: int, replication: int, form: str 
     Raises:
         InvalidRequest: The class is no exchange.
     """
-    from suite.comm.p2p.threads import LoopbackWorld, run
-    from suite.engine.optim.optimizer import Adam
-    from suite.gnn.exchange import Exchange
-    from suite.gnn.train import Trainer
-
     exchange_class = locate(exchange)
     if reason := misfit(exchange_class, [Exchange]):
         raise InvalidRequest(
             f"exchange={exchange}", rule=f"its place requires {reason}", legal="suite.gnn.exchange.Aware"
         )
-    graph = GRAPH.load(0)
-    assert graph.features is not None
-    matrix, placement = operator(graph), Placement.of(processes, replication)
-    parts = partition(Random(), matrix, placement.parts, seed=0, folder=None).parts
-    forward, backward = build_plans(matrix, parts, placement)
-    shards = list(build_shards(forward, backward, graph, "float64"))
-    shape = GCN()
+    graph, placement, shape = GRAPH.load(0), Placement.of(processes, replication), GCN()
+    forward, shards = shards_of(graph, placement)
+    make_exchange = partial(exchange_class, form=form) if form else exchange_class
 
     def main(world: LoopbackWorld) -> tuple[list[tuple[float, float]], int]:
-        traffic = watch_groups(world)
-        make_exchange = partial(exchange_class, form=form) if form else exchange_class
-        trainer = Trainer(
-            shards[world.rank], world, exchange=make_exchange, optimizer=Adam(RATE), shape=shape, dtype="float64"
-        )
+        traffic, rule = watch_groups(world), Adam(RATE)
+        shard = shards[world.rank]
+        trainer = Trainer(shard, world, exchange=make_exchange, optimizer=rule, shape=shape, dtype="float64")
         epochs, training_bytes = [], 0
         for _ in range(EPOCHS):
             before = bytes_sent(traffic)
@@ -94,11 +103,11 @@ def train_on_threads(exchange: str, processes: int, replication: int, form: str 
 
     outcomes = run(processes, main)
     volumes = forward.volumes.oblivious() if exchange_class.oblivious else forward.volumes
-    width = sum(product.width for product in shape.products(graph.features.shape[1], graph.classes))
+    width = sum(product.width for product in shape.products(GRAPH.features, graph.classes))
     replica_sums = width * int(volumes.all_reduce_rows.sum())
     gradient_sums = 0
     if placement.parts > 1:
-        gradient_sums = processes * (shape.parameters(graph.features.shape[1], graph.classes) + 1)  # and the loss
+        gradient_sums = processes * (shape.parameters(GRAPH.features, graph.classes) + 1)  # and the loss
     planned = EPOCHS * VALUE * (width * volumes.total + replica_sums + gradient_sums)
     return ProbeTraining(tuple(outcomes[0][0]), sum(sent for _, sent in outcomes) - planned)
 
@@ -107,8 +116,11 @@ def _training(lab: GraphLab, system: str, grid: tuple[int, int], form: str = "")
     return train_on_threads(lab.exchanges[system], *grid, form)
 
 
-def accuracy(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Loss and accuracy of two systems, the sparsity-aware exchange both fused and staged."""
+def accuracy(question: Question, lab: GraphLab) -> Cases:
+    """Loss and validation accuracy of ten epochs on a planted partition, 1D and 1.5D on four processes.
+
+    The sparsity-aware exchange is fused, then staged.
+    """
     cases = []
     first, second = question.terms
     for grid in GRIDS:
@@ -116,15 +128,12 @@ def accuracy(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             trainings = [_training(lab, first, grid).epochs, _training(lab, second, grid, form).epochs]
             for epoch in range(EPOCHS):
                 cases += [[training[epoch][measure] for training in trainings] for measure in (0, 1)]
-    return cases, (
-        f"loss and validation accuracy of {EPOCHS} epochs on a planted partition, 1D and 1.5D on 4 processes, fused "
-        f"and staged"
-    )
+    return cases
 
 
-def activation(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    cases = [[_training(lab, system, grid).extra_bytes] for system in lab.exchanges for grid in GRIDS]
-    return cases, "bytes sent in addition to sparse products and sums"
+def activation(question: Question, lab: GraphLab) -> Cases:
+    """Bytes sent in addition to sparse products and sums."""
+    return [[_training(lab, system, grid).extra_bytes] for system in lab.exchanges for grid in GRIDS]
 
 
 def multiply_in_1d(matrix: csr_array, offsets: Any, x: Any) -> tuple[Any, list[int]]:

@@ -10,76 +10,81 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from suite.claims.answer import Cases, Question
+from suite.comm.p2p.threads import run
+from suite.config.compose import resolve
 from suite.config.locate import locate
+from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
+from suite.core.trace import GEMM, PRODUCT
 from suite.data.graphs import operator
 from suite.data.graphs.generate import Planted
+from suite.engine.optim.optimizer import Adam
 from suite.gnn.partition import Partitioner
 from suite.gnn.partition.simple import Random
+from suite.gnn.partition_data import Prepared, partitioner_of
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import build_plans, build_shards
+from suite.gnn.rank_shard import RankShard
+from suite.gnn.settings import graph_settings
+from suite.gnn.train import GraphSystem, Trainer
+from suite.papers.measured import one_thread
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
+from suite.papers.sparse_gnn.measured import shards_of
 from suite.papers.sparse_gnn.measured_watch import watch_groups
 from suite.workload.gcn import GCN
 
 # -- training on threads -----------------------------------------------------------------------------------------------
 
 
-def _trainer(lab: GraphLab, graph: Any, world: Any, shape: GCN, classes: int, dtype: str = "float64") -> Any:
-    """Trainer with the sparsity-aware exchange on a random partition, one part per rank."""
-    from suite.engine.optim.optimizer import Adam
-    from suite.gnn.train import Trainer
-
-    matrix = operator(graph)
-    forward, back = build_plans(matrix, Random().parts(matrix, world.size, 0), Placement(world.size))
-    shards = list(build_shards(forward, back, replace(graph, classes=classes), dtype))
-    exchange = locate(lab.exchanges["sparsity_aware"])
-    return Trainer(shards[world.rank], world, exchange=exchange, optimizer=Adam(0.01), shape=shape, dtype=dtype)
+def _trainer(
+    lab: GraphLab, shards: Sequence[RankShard], world: Any, shape: GCN, dtype: str = "float64", rule: Any = None
+) -> Trainer:
+    """Trainer with the sparsity-aware exchange."""
+    exchange, rule = locate(lab.exchanges["sparsity_aware"]), rule or Adam(0.01)
+    return Trainer(shards[world.rank], world, exchange=exchange, optimizer=rule, shape=shape, dtype=dtype)
 
 
-def weight_gradient(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Words that a rank contributes to the all-reduce of the gradient in one epoch of a single square layer."""
-    from suite.comm.p2p.threads import run
+def weight_gradient(question: Question, lab: GraphLab) -> Cases:
+    """Words of the gradient that each of three threads sums in one epoch of one square layer."""
 
-    values = []
-    for p in question.integer_points():
-        graph = Planted(vertices=192, blocks=8, classes=4, features=p["f"]).load(0)
+    def words(width: int) -> float:
+        graph = Planted(vertices=192, blocks=8, classes=4, features=width).load(0)
+        _, shards = shards_of(graph, Placement(3), classes=width)
 
-        def main(world: Any, graph: Any = graph, width: int = p["f"]) -> int:
+        def main(world: Any) -> int:
             traffic = watch_groups(world)
-            trainer = _trainer(lab, graph, world, GCN(1, width), width)
+            trainer = _trainer(lab, shards, world, GCN(1, width))
             trainer.epoch()
             gradient = trainer.state.gradient.data_ptr()
             return sum(words for _, words, pointer in traffic.sums if pointer == gradient)
 
         word_counts = set(run(3, main))
-        values.append(word_counts.pop() if len(word_counts) == 1 else np.nan)
-    return [values], "words of the gradient that each of three threads sums in one epoch of one layer"
+        return word_counts.pop() if len(word_counts) == 1 else np.nan
+
+    return [[words(p["f"]) for p in question.integer_points()]]
 
 
-def stored_entries(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Entries of the matrix and of the layer inputs H^0 to H^(L-1), over all ranks.
+def stored_entries(question: Question, lab: GraphLab) -> Cases:
+    """Entries of A and of the layer inputs H^0 to H^(L-1) on three threads in an epoch of training.
 
     Raises:
         InvalidRequest: The graph has another number of entries than the point of the formula.
     """
-    from suite.comm.p2p.threads import run
 
-    values = []
-    for p in question.integer_points():
-        graph = Planted(vertices=p["n"], blocks=8, classes=4, features=p["f"]).load(0)
-        entries = operator(graph).nnz
-        if entries != p["nnz"]:
-            raise InvalidRequest(f"a graph of {entries} entries", rule=f"nnz={p['nnz']} of the claim's point")
+    def stored(vertices: int, width: int, layers: int, entries: int) -> int:
+        graph = Planted(vertices=vertices, blocks=8, classes=4, features=width).load(0)
+        if (found := operator(graph).nnz) != entries:
+            raise InvalidRequest(f"a graph of {found} entries", rule=f"nnz={entries} of the claim's point")
+        _, shards = shards_of(graph, Placement(3))
 
-        def main(world: Any, p: Any = p, graph: Any = graph) -> int:
-            trainer = _trainer(lab, graph, world, GCN(p["L"], p["f"]), 4)
+        def main(world: Any) -> int:
+            trainer = _trainer(lab, shards, world, GCN(layers, width))
             words = [0]
             for layer in trainer.layers:
                 layer.register_forward_pre_hook(lambda _, inputs: words.append(inputs[0].numel()))
@@ -87,27 +92,21 @@ def stored_entries(question: Question, lab: GraphLab) -> tuple[Cases, str]:
             matrices = sum(m.values().numel() for m in trainer.forward.matrices.values() if m is not None)
             return int(matrices + sum(words))
 
-        values.append(sum(run(3, main)))
-    return [values], "entries of A and of H^0 to H^(L-1) on three threads in an epoch of training"
+        return sum(run(3, main))
+
+    return [[stored(p["n"], p["f"], p["L"], p["nnz"]) for p in question.integer_points()]]
 
 
 def phases(
     question: Question, lab: GraphLab, *, graphs: Sequence[str], vertices: int, epochs: int = 5
 ) -> tuple[Cases, str]:
     """Median seconds of an epoch on one rank: sparse products, dense products and the rest."""
-    from dataclasses import replace
-    from time import perf_counter
 
-    from suite.comm.p2p.threads import run
-    from suite.core.trace import GEMM, PRODUCT
-    from suite.papers.measured import one_thread
+    def of_graph(name: str) -> list[float]:
+        _, shards = shards_of(replace(lab.source(name), vertices=vertices).load(0), Placement(1), dtype="float32")
 
-    cases = []
-    for name in graphs:
-        graph = replace(lab.source(name), vertices=vertices).load(0)
-
-        def main(world: Any, graph: Any = graph) -> list[tuple[float, float, float]]:
-            trainer = _trainer(lab, graph, world, GCN(), int(graph.classes), "float32")
+        def main(world: Any) -> list[tuple[float, float, float]]:
+            trainer = _trainer(lab, shards, world, GCN(), "float32")
             phase_times = []
             for _ in range(epochs + 1):
                 begin = perf_counter()
@@ -122,8 +121,10 @@ def phases(
 
         with one_thread():
             (times,) = run(1, main)
-        cases.append([median(column) for column in zip(*times, strict=True)])
-    return cases, f"one thread, median of {epochs} epochs; {', '.join(graphs)} of {vertices} vertices"
+        return [median(column) for column in zip(*times, strict=True)]
+
+    note = f"one thread, median of {epochs} epochs; {', '.join(graphs)} of {vertices} vertices"
+    return [of_graph(name) for name in graphs], note
 
 
 def epochs_to_converge(
@@ -133,28 +134,12 @@ def epochs_to_converge(
 
     `graph_options` are overrides of the configuration.
     """
-    from suite.comm.p2p.threads import run
-    from suite.config.compose import resolve
-    from suite.config.plugins import build
-    from suite.gnn.partition_data import partitioner_of
-    from suite.gnn.settings import graph_settings
-    from suite.gnn.train import Trainer
-    from suite.papers.measured import one_thread
-
     config = resolve(["executor=full_graph", "system=sparsity_aware", "partitioner=random", *graph_options])
     graph: Any = build(graph_settings(config).source.data()).load(config.seed)
-    matrix = operator(graph)
-    forward, back = build_plans(matrix, partitioner_of(config).parts(matrix, 1, 0), Placement(1))
-    (shard,) = build_shards(forward, back, graph)
+    _, shards = shards_of(graph, Placement(1), dtype="float32", partitioner=partitioner_of(config))
 
     def main(world: Any) -> list[float]:
-        trainer = Trainer(
-            shard,
-            world,
-            exchange=locate(lab.exchanges["sparsity_aware"]),
-            optimizer=config.optimizer.build(),
-            shape=GCN(),
-        )
+        trainer = _trainer(lab, shards, world, GCN(), "float32", config.optimizer.build())
         accuracies = []
         for _ in range(epochs):
             trainer.epoch()
@@ -186,9 +171,6 @@ REQUESTED_PARTS: list[int] = []  # by RecordingPartitioner, since the last call 
 
 def prepare_run(processes: int, c: int, folder: Path, vertices: int = 128) -> tuple[Any, list[int]]:
     """Prepare an ordinary run in `folder` as its parent process does; its config, and the requested parts."""
-    from suite.config.compose import resolve
-    from suite.gnn.partition_data import Prepared
-
     config = resolve(
         [
             *("executor=full_graph", "system=sparsity_aware", "graph=planted", "partitioner=random"),
@@ -202,33 +184,28 @@ def prepare_run(processes: int, c: int, folder: Path, vertices: int = 128) -> tu
     return config, list(REQUESTED_PARTS)
 
 
-def partitioner_calls(question: Question, lab: GraphLab, *, epochs: int = 5) -> tuple[Cases, str]:
-    """Partitioner calls of a run that its parent process prepares and its ranks train from their files."""
-    from suite.comm.p2p.threads import run
-    from suite.gnn.settings import graph_settings
-    from suite.gnn.train import GraphSystem
+def partitioner_calls(question: Question, lab: GraphLab, *, epochs: int = 5) -> Cases:
+    """Partitioner calls of a run on four threads that its parent prepares from a configuration, 1D and 1.5D."""
 
-    cases = []
-    for processes, c in ((4, 1), (4, 2)):
+    def calls(processes: int, c: int) -> int:
         with TemporaryDirectory() as folder:
             config, _ = prepare_run(processes, c, Path(folder))
             graph = graph_settings(config).model_copy(update={"holdings": str(Path(folder) / "shards")})
             rank_config = config.model_copy(update={"graph": graph})
 
-            def main(world: Any, config: Any = rank_config) -> None:
-                system = GraphSystem(world, config)
+            def main(world: Any) -> None:
+                system = GraphSystem(world, rank_config)
                 for _ in range(epochs):
                     system.train_batch(())
 
             run(processes, main)
-            cases.append([len(REQUESTED_PARTS)])
-    return cases, f"a run prepared from its configuration, {epochs} epochs on four threads, 1D and 1.5D"
+            return len(REQUESTED_PARTS)
+
+    return [[calls(4, c)] for c in (1, 2)]
 
 
-def partitions(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = []
-    for p in question.integer_points():
-        with TemporaryDirectory() as folder:
-            _, requested = prepare_run(p["P"], p["c"], Path(folder), vertices=512)
-        values.append(requested[0] if len(requested) == 1 else np.nan)
-    return [values], "parts requested by an ordinary run, prepared from its configuration"
+def partitions(processes: int, c: int) -> float:
+    """Parts requested by an ordinary run, prepared from its configuration."""
+    with TemporaryDirectory() as folder:
+        _, requested = prepare_run(processes, c, Path(folder), vertices=512)
+    return requested[0] if len(requested) == 1 else np.nan

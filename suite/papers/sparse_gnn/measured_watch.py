@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
+from suite.comm.p2p.threads import run
 from suite.config.locate import locate
+from suite.gnn.exchange import SpanRecorder
 from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan
 from suite.papers.measured import after, before
@@ -96,11 +99,6 @@ def run_product(
     Returns:
         Traffic of each rank, and its rows of the product.
     """
-    import torch
-
-    from suite.comm.p2p.threads import run
-    from suite.gnn.exchange import SpanRecorder
-
     exchange_class = locate(exchange)
     x = np.random.default_rng(0).standard_normal((plan.vertices, width))
     x[:, 0] = np.arange(plan.vertices)

@@ -5,7 +5,7 @@ Ranks are threads that run the same exchanges as training (suite.papers.sparse_g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,16 +37,17 @@ def _aware(lab: GraphLab) -> str:
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
-def oblivious(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Distinct rows that ranks receive from others."""
-    values = []
-    for p in question.integer_points():
-        matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-        traffics, _ = run_product(
-            ExchangePlan.build(matrix, Block().parts(matrix, p["P"], 0), Placement(p["P"])), _cagnet(lab)
-        )
-        values.append(sum(len(set(rows)) for traffic in traffics for rows in traffic.received.values()))
-    return [values], "rows received by threads in CAGNET's exchange, identified by their numbers"
+def sparse(vertices: int, processes: int, c: int = 1) -> ExchangePlan:
+    """Plan of a random matrix with four entries per row."""
+    matrix = csr_array(random_array((vertices, vertices), density=4 / vertices, rng=np.random.default_rng(0)))
+    placement = Placement.of(processes, c)
+    return ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
+
+
+def oblivious(question: Question, lab: GraphLab) -> Cases:
+    """Distinct rows that threads receive from others in CAGNET's exchange, identified by their numbers."""
+    runs = [run_product(sparse(p["n"], p["P"]), _cagnet(lab))[0] for p in question.integer_points()]
+    return [[sum(len(set(rows)) for each in run for rows in each.received.values()) for run in runs]]
 
 
 def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -113,51 +114,40 @@ def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
 # -- sums and stages ---------------------------------------------------------------------------------------------------
 
 
-def all_reduce_words(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Words of the all-reduce over a grid row, per form; nan if ranks differ or another group sums."""
-    cases = []
-    for form in FORMS:
-        values = []
-        for p in question.integer_points():
-            placement = Placement.of(p["P"], p["c"])
-            matrix = csr_array(random_array((p["n"], p["n"]), density=4 / p["n"], rng=np.random.default_rng(0)))
-            plan = ExchangePlan.build(matrix, Block().parts(matrix, placement.parts, 0), placement)
-            traffics, _ = run_product(plan, _aware(lab), p["f"], form)
-            rows = [placement.row(placement.coordinates(rank)[0]) for rank in range(placement.processes)]
-            word_counts = {
-                words if ranks == rows[rank] else -1
-                for rank, traffic in enumerate(traffics)
-                for ranks, words, _ in traffic.sums
-            }
-            once = all(len(traffic.sums) == 1 for traffic in traffics)
-            values.append(word_counts.pop() if len(word_counts) == 1 and once else np.nan)
-        cases.append(values)
-    return cases, "words of every thread's one all-reduce over its grid row, fused and staged"
+def all_reduce_words(question: Question, lab: GraphLab) -> Cases:
+    """Words of every thread's one all-reduce over its grid row, fused and staged; nan if they differ."""
+
+    def words_of(p: Mapping[str, int], form: str) -> float:
+        plan = sparse(p["n"], p["P"], p["c"])
+        traffics, _ = run_product(plan, _aware(lab), p["f"], form)
+        rows = [[plan.placement.row(plan.placement.coordinates(rank)[0])] for rank in range(p["P"])]
+        once_over_rows = [[ranks for ranks, _, _ in traffic.sums] for traffic in traffics] == rows
+        return _common([words for traffic in traffics for _, words, _ in traffic.sums]) if once_over_rows else np.nan
+
+    return [[words_of(p, form) for p in question.integer_points()] for form in FORMS]
 
 
-def stages(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Broadcasts that a rank takes part in, and block rows that it reads, its own included if it multiplies it."""
-    broadcasts: list[float] = []
-    block_rows: list[float] = []
+def stages(question: Question, lab: GraphLab) -> Cases:
+    """Broadcasts of every thread; block rows that it multiplies, on a full matrix, its own included."""
+    broadcasts, block_rows = [], []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
         full = csr_array(np.ones((placement.parts, placement.parts)))
         plan = ExchangePlan.build(full, np.arange(placement.parts), placement)
-        for exchange, counts in ((_cagnet(lab), broadcasts), (_aware(lab), block_rows)):
-            traffics, _ = run_product(plan, exchange)
-            own_stages = [
-                placement.coordinates(rank)[0] in placement.stages(rank) for rank in range(placement.processes)
-            ]
-            per_rank = {
-                traffic.broadcasts if counts is broadcasts else len(traffic.received) + own
-                for traffic, own in zip(traffics, own_stages, strict=True)
-            }
-            counts.append(per_rank.pop() if len(per_rank) == 1 else np.nan)
-    return [broadcasts, block_rows], "broadcasts of every thread; block rows that it multiplies, on a full matrix"
+        broadcasts.append(_common([each.broadcasts for each in run_product(plan, _cagnet(lab))[0]]))
+        own = [placement.coordinates(rank)[0] in placement.stages(rank) for rank in range(placement.processes)]
+        received = [len(each.received) for each in run_product(plan, _aware(lab))[0]]
+        block_rows.append(_common([a + b for a, b in zip(received, own, strict=True)]))
+    return [broadcasts, block_rows]
 
 
-def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Groups of c ranks that sum one product and end with equal rows, distinct from every other group."""
+def _common(counts: Sequence[int]) -> float:
+    """The count of all ranks; nan if they differ."""
+    return counts[0] if len(set(counts)) == 1 else np.nan
+
+
+def grid(question: Question, lab: GraphLab) -> Cases:
+    """Groups of c threads that sum a product, each with equal rows that are distinct from every other group's."""
     values = []
     for p in question.integer_points():
         placement = Placement.of(p["P"], p["c"])
@@ -167,7 +157,7 @@ def grid(question: Question, lab: GraphLab) -> tuple[Cases, str]:
         groups = {ranks for traffic in traffics for ranks, _, _ in traffic.sums}
         products = [{z[rank].tobytes() for rank in ranks} for ranks in groups if len(ranks) == p["c"]]
         values.append(len({distinct.pop() for distinct in products if len(distinct) == 1}))
-    return [values], "groups of c threads that sum a product, each with distinct rows"
+    return [values]
 
 
 # -- stand-ins ---------------------------------------------------------------------------------------------------------

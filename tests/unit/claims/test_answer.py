@@ -107,8 +107,27 @@ class Constants:
         return {"efficiency.fitted": ("c", "b", "c")}.get(name, ())
 
 
-def constants(question: Question, source: Constants, *, of: Sequence[str]) -> tuple[Cases, str]:
-    return [[source.constant(name)] for name in of], ""
+def area(width: int, height: float, factor: float = 1.0) -> float:
+    """Width times height.
+
+    And more.
+    """
+    assert isinstance(width, int)
+    return width * height * factor
+
+
+def test_a_function_of_numbers_is_called_at_each_point() -> None:
+    at = {"width": "w", "height": "h"}
+    points = ({"w": 2.0, "h": 0.5}, {"w": 3.0, "h": 1.5})
+    scaled = replace(row("area", factor=2.0), at=at)
+    assert answer(claim("x", 1.0, points=points), scaled, None) == Answer(
+        "gpu", (2.0, 9.0), "Width times height", Evidence.DERIVED
+    )
+    assert answer(claim("x", 1.0, setting={"w": 4, "h": 2}), replace(row("area"), at=at), None).values == (8.0,)
+
+
+def constants(question: Question, source: Constants, *, of: Sequence[str]) -> Cases:
+    return [[source.constant(name)] for name in of]
 
 
 def test_metrics_hold_evidence_reads_and_the_claims_of_constants() -> None:
@@ -141,6 +160,9 @@ def test_every_row_names_a_function_that_takes_its_arguments() -> None:
         anchors = {name: list(each) if isinstance(each, tuple) else each for name, each in row.anchors.items()}
         arguments = {**row.arguments, **anchors}
         assert len(arguments) == len(row.arguments) + len(row.anchors), each_claim.id
+        if row.at:
+            inspect.signature(function).bind(**arguments, **Question.of(each_claim).places(row.at)[0])
+            continue
         check_arguments(each_claim.id, function, arguments, later=True)
         parameters = inspect.signature(function).parameters.values()
         required = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty}

@@ -57,9 +57,9 @@ def test_gpt2_small_counts_for_authors_and_paper() -> None:
 def test_bytes_of_a_rank_by_hand() -> None:
     for name, each in STATES.items():
         assert measured_memory.state_bytes(query(), None, state=name, entries=[7, 1000])[0] == [[each], [each]], name
-    assert measured_memory.resident_bytes(query({"phi": 30}), None)[0] == [[20 * 30]]
-    assert measured_memory.footprint(query({"bsize": 9}), None)[0] == [[16 * 9]]
-    assert measured_memory.offloaded_bytes(query({"phi": 30, "bsize": 9}), None)[0] == [[4 * 30 + 16 * 9]]
+    assert measured_memory.state_peak("axonn_no_memopt", 30) == 20 * 30
+    assert measured_memory.footprint(9) == 16 * 9
+    assert measured_memory.state_peak("axonn", 30, 9) == 4 * 30 + 16 * 9
     assert measured_memory.saving(query(), None, entries=100, buckets=[10])[0] == [[20 * 100 / (4 * 100 + 16 * 10)]]
 
 
@@ -75,25 +75,21 @@ def test_all_memory_falls_by_less_than_the_states() -> None:
 # Bytes sent
 
 
-DEPTHS = query({"g_inter": 6, "g_base": 3, "gpus": 6})
-LAYERS = query({"layers": 6, "samples": 12, "gpus": 6, "g_inter": 3})
-
-
 def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
     """3 stages of two pipelines: of 12 samples 6 each, with 2 of 6 layers; two messages come and two go per sample."""
     assert measured.reduced_bytes(query(), None, entries=400)[0] == [[2.0]] * 4
     each = 4 * measured.WIDTH
     assert measured.work(6, 3, 6, 12) == (6 * 2 * 6 * measured.WIDTH**2, 6 * 4 * each)
-    assert measured.lemma_1(DEPTHS, None)[0] == [[2.0]]
-    assert measured.lemma_2(LAYERS, None)[0] == [[12.0]]
-    assert measured.theorem_3(DEPTHS, None)[0] == [[0.5]]
+    assert measured.lemma_1(6, 6, 3) == 2.0
+    assert measured.lemma_2(6, 3, 6, 12) == 12.0
+    assert measured.theorem_3(6, 6, 3) == 0.5
 
 
 # Orders
 
 
 def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
-    assert measured.pipeline_limit(query({"G_inter": 4, "microbatches": 12}), None)[0] == [[4]]
+    assert measured.pipeline_limit(4, 12) == 4
     assert measured.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
 
 

@@ -24,12 +24,12 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.weights import Predict
 from tests.support.drawn import drawn
-from tests.support.published_runs import lab, panels, published
+from tests.support.published_runs import cases_of, lab, panels, published
 
 CONFIGURED = systems.configured
 FOUR = [{"D": 4, "rank": stage} for stage in range(4)]
 IN_FOUR = {"pipeline_stages": 4}
-AnswerFunction = Callable[..., tuple[Sequence[Sequence[Any]], str]]
+AnswerFunction = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,8 +45,7 @@ def ours(
     terms: Sequence[str] = (),
     **arguments: Any,
 ) -> list[list[Any]]:
-    cases, _ = function(Question(setting or {}, tuple(points), tuple(terms)), None, **arguments)
-    return [list(case) for case in cases]
+    return cases_of(function(Question(setting or {}, tuple(points), tuple(terms)), None, **arguments))
 
 
 def test_systems_are_read_from_their_configs() -> None:
@@ -65,7 +64,7 @@ def test_passes_follow_the_configured_schedule() -> None:
     assert ours(ranks.naive) == [[place, place] for place in range(32)]
 
 
-BYTES = [{"D": 4, "rank": 0, "M": 256}, {"D": 4, "rank": 3, "M": 1024}, {"D": 8, "rank": 2, "M": 576}]
+BYTES = [(4, 0, 256), (4, 3, 1024), (8, 2, 576)]  # stages, stage, bytes of its weights
 PEAK_BYTES = {  # versions times bytes of the stage
     "pipedream": [4 * 256, 1024, 6 * 576],
     "pipedream_2bw": [2 * 256, 2 * 1024, 2 * 576],
@@ -76,10 +75,10 @@ PEAK_BYTES = {  # versions times bytes of the stage
 
 def test_weight_versions_by_hand() -> None:
     for system in ("pipedream", "pipeoptim"):
-        assert ours(ranks.peak_bytes, points=BYTES, system=system) == [PEAK_BYTES[system]]
-    assert ours(ranks.live_versions, system="pipeoptim") == [[2], [2], [2], [1]]
-    assert ours(ranks.live_versions, system="pipedream_2bw") == [[2]] * 4
-    assert ours(ranks.live_versions, points=[{"D": 4, "rank": 0}, {"D": 8, "rank": 1}], system="pipedream") == [[4, 7]]
+        assert [ranks.peak_bytes(system, *place) for place in BYTES] == PEAK_BYTES[system]
+    assert ours(ranks.live_versions_by_stage, system="pipeoptim") == [[2], [2], [2], [1]]
+    assert ours(ranks.live_versions_by_stage, system="pipedream_2bw") == [[2]] * 4
+    assert [ranks.live_versions("pipedream", 4, 0), ranks.live_versions("pipedream", 8, 1)] == [4, 7]
     names = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
     assert [each / (8 * 64) for each in ours(ranks.most_weight_memory, terms=names)[0]] == [4, 2, 2, 2, 1]
 
@@ -89,19 +88,17 @@ def test_versions_that_passes_read_by_hand() -> None:
     assert ours(ranks.missing_updates, points=FOUR, system="pipedream", passes=passes) == [[3, 2, 1, 0]] * 2
     assert ours(ranks.consistent, system="pipedream") == [[version, version] for version in range(1, 12)]
     assert ours(ranks.stashing, system="pipedream") == [[version] * 3 for version in range(12)]
-    fifth = [{**point, "minibatch": 5} for point in FOUR]
-    assert ours(ranks.forward_version, points=fifth, system="pipedream") == [[2, 3, 4, 5]]
+    assert [ranks.forward_version("pipedream", 4, stage, 5) for stage in range(4)] == [2, 3, 4, 5]
     assert ours(ranks.double_stale, system="pipedream_2bw") == [[0, 1]] * 8
-    assert ours(ranks.updates_between, {**IN_FOUR, "stage": 0, "minibatch": 5}) == [[3]]
-    assert ours(ranks.inconsistent, points=FOUR) == [[1, 1, 1, 0]]
+    assert ranks.updates_between(4, 0, 5) == 3
+    assert [ranks.inconsistent(4, stage) for stage in range(4)] == [1, 1, 1, 0]
 
 
 def test_predictions_by_hand() -> None:
     assert ours(ranks.backward_fresh, IN_FOUR) == [[5] * 5]
     assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
-    points = [{"D": 4, "rank": 0}, {"D": 6, "rank": 1}, {"D": 3, "rank": 2}]
-    assert ours(ranks.version_difference, points=points)[0] == pytest.approx([3, 4, 0], abs=1e-9)
-    assert ours(ranks.figure_1e, {**IN_FOUR, "stage": 1})[0] == pytest.approx([2], abs=1e-9)
+    ahead = [ranks.version_difference(*place) for place in ((4, 0), (6, 1), (3, 2))]
+    assert ahead == pytest.approx([3, 4, 0], abs=1e-9)
     for function in (ranks.predictions_made, counts.predictions_made):
         assert ours(function, system="pipeoptim") == [[1], [1], [1]]
         assert ours(function, system="spectrain") == [[1], [1], [2]]
@@ -129,7 +126,7 @@ def test_prediction_repeats_last_update(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_drift_and_predictions_by_hand() -> None:
     """Answers to PipeOptim's formulas follow the engine's update rules."""
-    assert drifts.stepped(1.0, 0.5, [1.0, 2.0]) == -0.5
+    assert drifts.stepped(1.0, 0.5, d0=1.0, d1=2.0) == -0.5
     assert drifts.predict_sgd(1.0, 0.5, 0.25, 3) == 0.625
     assert drifts.predict_momentum(1.0, 0.5, 0.25, 2) == 0.75
     assert drifts.direction(SGD(0.5, 0.5, 0.25), 3.0, 2, velocity=-2.0) == 1.25

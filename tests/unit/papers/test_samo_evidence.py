@@ -231,7 +231,7 @@ def test_counts_by_hand() -> None:
     forward = 2 * (16 * 24 + 24 * 7 + 7 * 15)  # a convolution of 6 x 2 x 2 outputs, and two linear layers
     assert shown.flops() == (4 * 3 * forward, 4 * 3 * forward)  # 4 samples; a backward pass is two products
     assert [shown.reduced_bytes(density, 400) for density in (1.0, 0.5, 0.01)] == [800, 400, 8]
-    assert shown.index_bytes(3, 7) == (3 * 7 * 4, 7 * 4)
+    assert shown.index_ratio(3, 7) == 3
     assert shown.indices_of([(0, 0), (1, 1)], 2) == [0, 3]
     assert shown.indices_of([(0, 2), (2, 1)], 3) == [2, 7]
 

@@ -25,7 +25,7 @@ from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids as sparse_gnn_grid
 from suite.papers.sparse_gnn import measured as sparse_gnn_trained
-from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d, bound_sum
+from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
 from suite.papers.sparse_gnn.figure_executor import TUNED
@@ -262,10 +262,9 @@ def test_printed_1d_cost_is_exact_for_equal_parts() -> None:
 
 
 def test_printed_15d_cost_by_hand() -> None:
-    """Section 4.2 at P = 16, c = 2: four stages; the omitted all-reduce moves half the block row twice."""
+    """Section 4.2 at P = 16, c = 2: four stages."""
     volumes = equal(8, 7, replication=2, rows=30)
     assert bound_1_5d(volumes, 5, alpha=2.0, beta=0.5) == pytest.approx(2.0 * 4 * math.log(4) + 4 * 7 * 5 * 0.5)
-    assert bound_sum(volumes, 5, beta=0.5) == pytest.approx(30 * 5 * 0.5)
 
 
 # -- the record --------------------------------------------------------------------------------------------------------
