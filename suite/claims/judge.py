@@ -34,18 +34,12 @@ _NEEDS = {
     "data": "a run on its data set, or on a stand-in for it",
 }
 Case = tuple[float, ...]
-# evidence of a metric that states none, by the source of its record
+# evidence of a metric that states none, by the source of its record; of runs, the first
 _POSSIBLE_EVIDENCE = {
     Source.MEASURED: (Evidence.MEASURED,),
     Source.EMULATED: (Evidence.EMULATED,),
     Source.SIMULATED: (Evidence.SIMULATED, Evidence.DERIVED, Evidence.MEASURED),
     Source.ANALYTIC: (Evidence.DERIVED,),
-}
-_EVIDENCE_OF_SOURCE = {
-    Source.MEASURED: Evidence.MEASURED,
-    Source.EMULATED: Evidence.EMULATED,
-    Source.SIMULATED: Evidence.SIMULATED,
-    Source.ANALYTIC: Evidence.DERIVED,
 }
 _HEADLINE = list(Evidence)  # the strongest first
 
@@ -164,7 +158,7 @@ def _values_of_runs(answer: AnswerRow, entries: Sequence[StoredRecord]) -> _Stor
         entries: Runs of its experiment.
     """
     labels = answer.labels
-    of_its_kind = [entry for entry in entries if _EVIDENCE_OF_SOURCE[entry.record.source] is answer.evidence]
+    of_its_kind = [entry for entry in entries if _POSSIBLE_EVIDENCE[entry.record.source][0] is answer.evidence]
     labelled = [entry for entry in of_its_kind if any(fnmatchcase(entry.record.label, label) for label in labels)]
     sets: dict[tuple[str, Source], list[StoredRecord]] = {}
     for entry in labelled:

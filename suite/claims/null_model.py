@@ -10,7 +10,6 @@ kernels. A simulation explains nothing if it is no nearer to the paper than its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from suite.claims.cluster_runs import printed_peak
 from suite.core.errors import InvalidRequest
@@ -50,26 +49,14 @@ def percents_saved(ours: Sequence[SimulationPlan], theirs: Sequence[SimulationPl
     return [100 * (1 - constant * ratio) for ratio in ratios]
 
 
-@dataclass(frozen=True, slots=True)
-class BubbleAlone:
-    """Comparison of two plans with the same batch and GPUs. Only their pipeline bubbles differ."""
+def saved_by_bubble(ours: SimulationPlan, theirs: SimulationPlan) -> float:
+    """Percent by which `ours` reduces the batch time of `theirs`, with the same batch and GPUs, by its bubble alone."""
+    return 100 * (1 - pipeline_utilization(theirs) / pipeline_utilization(ours))
 
-    ours: SimulationPlan
-    theirs: SimulationPlan
 
-    @property
-    def saved(self) -> float:
-        """Percentage by which `ours` reduces the batch time of `theirs`."""
-        return 100 * (1 - pipeline_utilization(self.theirs) / pipeline_utilization(self.ours))
-
-    @property
-    def bubble_reduction(self) -> float:
-        """Percent by which the bubble of `ours` is shorter.
-
-        Raises:
-            InvalidRequest: `theirs` has one stage and therefore no bubble.
-        """
-        idle = [1 / pipeline_utilization(plan) - 1 for plan in (self.ours, self.theirs)]
-        if not idle[1]:
-            raise InvalidRequest("a pipeline of one stage has no bubble to compare with", rule="at least 2 stages")
-        return 100 * (1 - idle[0] / idle[1])
+def bubble_reduction(ours: SimulationPlan, theirs: SimulationPlan) -> float:
+    """Percent by which the bubble of `ours` is shorter. Raises InvalidRequest if `theirs` has one stage and none."""
+    idle = [1 / pipeline_utilization(plan) - 1 for plan in (ours, theirs)]
+    if not idle[1]:
+        raise InvalidRequest("a pipeline of one stage has no bubble to compare with", rule="at least 2 stages")
+    return 100 * (1 - idle[0] / idle[1])

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,7 @@ _HEAD = """# Sensitivity of simulated verdicts to constants and choices; generat
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """Another value of a constant or a choice, by its traced name."""
-
-    name: str
-    value: Scalar
+Variation = tuple[str, Scalar]  # traced name of a constant or a choice, and another value
 
 
 def constant_variations(efficiency: Efficiency) -> Iterator[Variation]:
@@ -55,13 +50,13 @@ def constant_variations(efficiency: Efficiency) -> Iterator[Variation]:
             raise InvalidRequest(what, rule="a fitted constant has a range")
         for value in efficiency.ranges[constant]:
             if value != getattr(efficiency, constant):
-                yield Variation(f"efficiency.{efficiency.name}.{constant}", value)
+                yield f"efficiency.{efficiency.name}.{constant}", value
 
 
 def choice_variations(paper: str) -> Iterator[Variation]:
     """Variations of every choice that the paper leaves open."""
     for name, values in plans.open_choices(paper).items():
-        yield from (Variation(name, value) for value in values)
+        yield from ((name, value) for value in values)
 
 
 def modelled_answers(paper: str) -> list[tuple[Claim, AnswerRow]]:
@@ -95,18 +90,18 @@ def _of_source(paper: str, source: Any, pairs: Pairs) -> list[Sensitivity]:
     reads = {name for metric in usual.values() for name in metric.reads}
     read_efficiencies = sorted({name.split(".")[1] for name in reads if name.startswith("efficiency.")})
     constants = (each for name in read_efficiencies for each in constant_variations(source.efficiencies[name]))
-    for variation in (*constants, *choice_variations(paper)):
-        reading = [(claim, row) for claim, row in pairs if trace.is_covered(variation.name, usual[claim.id].reads)]
+    for varied_name, value in (*constants, *choice_variations(paper)):
+        reading = [(claim, row) for claim, row in pairs if trace.is_covered(varied_name, usual[claim.id].reads)]
         if not reading:
             continue
-        changed = _answered(reading, source.varied(variation.name, variation.value))
+        changed = _answered(reading, source.varied(varied_name, value))
         changed_verdicts = _verdicts(changed)
         for claim, _ in reading:
             varied[claim.id] += 1
             values[claim.id] += changed[claim.id].values if claim.id in changed else ()
             verdict = changed_verdicts.get(claim.id, Verdict.NOT_RUN.value)
             if verdict != verdicts[claim.id]:
-                turns[claim.id].append(Turn(variation.name, variation.value, verdict))
+                turns[claim.id].append(Turn(varied_name, value, verdict))
     return [Sensitivity(name, verdicts[name], _ends(values[name]), tuple(turns[name]), varied[name]) for name in usual]
 
 

@@ -15,6 +15,7 @@ from suite.core.members import attributes
 from suite.core.op import Kind, Op, feeds
 from suite.core.protocols import Value
 from suite.engine.engine import Engine
+from suite.engine.memory_tracker import MemoryTracker
 
 PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
@@ -127,6 +128,30 @@ def tensors_of(item: Any, *, gradients: bool = False, seen: set[int] | None = No
         members = attributes(item).values()
     for member in members:
         yield from tensors_of(member, gradients=gradients, seen=seen)
+
+
+def storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Bytes by storage, so that views of one allocation count once."""
+    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
+
+
+def states_of(engine: Engine) -> dict[str, list[torch.Tensor]]:
+    """Tensors of a rank's model states, by the names of the AxoNN and SAMO papers."""
+    state = engine.state.model_states
+    names = ("theta32", "grad32") if state.half is None else ("theta16", "grad16")
+    tensors: dict[str, list[torch.Tensor]] = {name: [] for name in ("theta16", "grad16", "theta32", "grad32")}
+    tensors[names[0]] += [parameter.data for parameter in state.parameters]
+    tensors[names[1]] += [state.gradient]
+    tensors["theta32"] += state.rule.weights
+    tensors["grad32"] += [] if state.full_gradient is None else [state.full_gradient]
+    return {**tensors, "optimizer_state": [*state.rule.moments.values()], "index": [*state.kept.values()]}
+
+
+def step_bytes(engine: Engine) -> int:
+    """Peak of the bytes that an optimizer step allocates and frees."""
+    with MemoryTracker() as live:
+        engine.state.model_states.step(engine.state.update.rule)
+    return int(live.peak)
 
 
 @contextmanager

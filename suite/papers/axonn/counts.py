@@ -40,15 +40,13 @@ def answered(ops: Sequence[Op]) -> list[int]:
     return counts
 
 
-def idle_grows(question: Question, lab: Lab) -> tuple[Cases, str]:
+def idle_grows(question: Question, lab: Lab) -> Cases:
+    """Makespan minus passes of a stage, in 1F1B and message-driven order; then with shares of one model."""
     stages = [int(term.split()[0]) for term in question.terms]
     orders = (OneFOneB(), MessageDriven())
     values = [[idle(order, count) for count in stages] for order in orders]
     values += [[idle(order, count, 1 / count) for count in stages] for order in orders]
-    return (
-        values,
-        "makespan minus passes of a stage, in 1F1B and message-driven order; then with shares of one model",
-    )
+    return values
 
 
 def table_1(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int) -> int:

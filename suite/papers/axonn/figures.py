@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
-from suite.claims.null_model import BubbleAlone, pipeline_utilization
+from suite.claims.null_model import pipeline_utilization, saved_by_bubble
 from suite.claims.panel import NONE, Claims, Panel, figure, published
 from suite.core.errors import InvalidRequest
 from suite.simulate.block_model import SimulationPlan
@@ -45,8 +45,9 @@ def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def time_over_depth(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[_pipeline_seconds(lab, int(term)) for term in question.terms]], "microbatch 1, separate phases"
+def time_over_depth(question: Question, lab: Lab) -> Cases:
+    """Microbatch 1, separate phases."""
+    return [[_pipeline_seconds(lab, int(term)) for term in question.terms]]
 
 
 # Figure 6: before and after the memory optimization
@@ -112,17 +113,19 @@ def _reduced(plan: SimulationPlan) -> float:
 
 def gain(question: Question, lab: Lab) -> WithNull:
     """Percent of batch time that the memory optimization saves. Null model: only the bubble changes."""
-    null = BubbleAlone(lab.study_plan("after"), lab.study_plan("before")).saved
+    null = saved_by_bubble(lab.study_plan("after"), lab.study_plan("before"))
     return [[improvement(lab)]], "whole batches with sequential phases", [[null]]
 
 
-def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[improvement(lab, batch) for batch in BATCHES]], "the share of the update in a batch falls"
+def gains(question: Question, lab: Lab) -> Cases:
+    """The share of the update in a batch falls."""
+    return [[improvement(lab, batch) for batch in BATCHES]]
 
 
-def reduction_over_step(question: Question, lab: Lab) -> tuple[Cases, str]:
+def reduction_over_step(question: Question, lab: Lab) -> Cases:
+    """States are fetched and returned over the host's link."""
     study = lab.study("after")
-    return [[study.reduction / study.step]], "states are fetched and returned over the host's link"
+    return [[study.reduction / study.step]]
 
 
 # Section V-B: memory of all GPUs
@@ -148,12 +151,14 @@ def gigabytes(lab: Lab, when: str) -> float:
     return lab.study_plan(when, inter=24).total() / 1e9
 
 
-def total_memory(question: Question, lab: Lab, *, when: str) -> tuple[Cases, str]:
-    return [[gigabytes(lab, when)]], "sum of states, checkpoints in flight and one segment"
+def total_memory(question: Question, lab: Lab, *, when: str) -> Cases:
+    """Sum of states, checkpoints in flight and one segment."""
+    return [[gigabytes(lab, when)]]
 
 
-def memory_ratio(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[gigabytes(lab, "before") / gigabytes(lab, "after")]], "before over after"
+def memory_ratio(question: Question, lab: Lab) -> Cases:
+    """Before over after."""
+    return [[gigabytes(lab, "before") / gigabytes(lab, "after")]]
 
 
 def fewest(lab: Lab, when: str, memory: float) -> SimulationPlan:
@@ -210,13 +215,12 @@ def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def times_over_k(question: Question, lab: Lab) -> tuple[Cases, str]:
-    values = [overlapped(lab, 0 if term == "no overlap" else int(term[2:])) for term in question.terms]
-    return [values], "buckets of 16 million entries; rings share the network adapters of their node"
+def times_over_k(question: Question, lab: Lab) -> Cases:
+    """Buckets of 16 million entries; rings share the network adapters of their node."""
+    return [[overlapped(lab, 0 if term == "no overlap" else int(term[2:])) for term in question.terms]]
 
 
-def optimum(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Seconds of the slowest factor in each term."""
+def optimum(question: Question, lab: Lab) -> Cases:
+    """Seconds of the slowest factor in each term. Seconds of reduction and step together."""
     factors_by_term = [[int(factor) for factor in re.findall(r"k=(\d+)", term)] for term in question.terms]
-    seconds = [max(overlapped(lab, factor) for factor in factors) for factors in factors_by_term]
-    return [seconds], "seconds of reduction and step together"
+    return [[max(overlapped(lab, factor) for factor in factors) for factors in factors_by_term]]

@@ -44,7 +44,8 @@ def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
     return [[new / old], [inside]], f"float16 gradient, on average and on an inner GPU; bytes sent in a ring: {sent}"
 
 
-def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
+def group_growth(question: Question, papers: Papers) -> Cases:
+    """Ranks of a data-parallel group of the grid; then GPUs / G_inter."""
     gpus = int(question.setting["gpus"])
     stages = papers.setting("axonn.sec5b.allreduce_data_growth")
     before, after = (
@@ -55,8 +56,7 @@ def group_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
         for when in ("before", "after")
         for replicas in (int(question.setting[f"g_data_{when}"]),)
     )
-    cases = [[Fraction(new, old)] for old, new in zip(before, after, strict=True)]
-    return cases, "ranks of a data-parallel group of the grid; then GPUs / G_inter"
+    return [[Fraction(new, old)] for old, new in zip(before, after, strict=True)]
 
 
 def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -70,16 +70,16 @@ def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
     return [counted, closed], note
 
 
-def message_size(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Message sizes in megabytes: the study of Section V first, then the networks of Table II."""
+def message_size(question: Question, papers: Papers) -> Cases:
+    """Message sizes in megabytes: the study of Section V first, then the networks of Table II. Output of a block in
+    float16 for one microbatch, of the sizes in Section V and Table II.
+    """
     study = papers.training("axonn", "section V studies")
     sizes = [message_bytes(papers.shape(str(study["model"])), int(study["microbatch_size"]))]
     for term in question.terms[1:]:
         model = f"transformer_{term}"
         sizes.append(message_bytes(papers.shape(model), scaling_plan("axonn", "axonn", model).get("microbatch", 1)))
-    return [
-        [size / 1e6 for size in sizes]
-    ], "output of a block in float16 for one microbatch, of the sizes in Section V and Table II"
+    return [[size / 1e6 for size in sizes]]
 
 
 def ranks_of_grid(data: int, inter: int) -> int:

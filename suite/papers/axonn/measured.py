@@ -201,15 +201,15 @@ def pipeline_limit(stages: int, microbatches: int) -> int:
     return max_in_flight(first_stage(stages, microbatches))
 
 
-def constant_in_flight(
-    question: Question, source: Any, *, stages: Sequence[int], limits: Sequence[int]
-) -> tuple[Cases, str]:
-    """Microbatches in flight in the order of Algorithm 2: a forward pass follows each backward pass at once."""
+def constant_in_flight(question: Question, source: Any, *, stages: Sequence[int], limits: Sequence[int]) -> Cases:
+    """Microbatches in flight in the order of Algorithm 2: a forward pass follows each backward pass at once. On the
+    first rank after each answered backward pass, from its passes; all other ranks are slower.
+    """
     cases = []
     for count, limit in zip(stages, limits, strict=True):
         in_flight = answered(first_stage(count, 4 * limit, f"pipeline_limit={limit}", "prefer=forward"))
         cases.append([limit, min(in_flight), max(in_flight)])
-    return cases, "on the first rank after each answered backward pass, from its passes; all other ranks are slower"
+    return cases
 
 
 def overlap(question: Question, source: Any, *, entries: int, bucket: int, chunks: Sequence[int]) -> tuple[Cases, str]:
@@ -279,9 +279,8 @@ def finite_entries(microbatches: int, replicas: int, *, loss_factor: float = 1.0
     return int(min(threads.run(replicas, rank)))
 
 
-def loss_predivision(
-    question: Question, source: Any, *, microbatches: Sequence[int], replicas: Sequence[int]
-) -> tuple[Cases, str]:
+def loss_predivision(question: Question, source: Any, *, microbatches: Sequence[int], replicas: Sequence[int]) -> Cases:
+    """All entries, then finite entries after the engine's reduction; all overflow without the division."""
     cases = []
     for count, copies in zip(microbatches, replicas, strict=True):
         if undivided := finite_entries(count, copies, loss_factor=count * copies):
@@ -290,7 +289,7 @@ def loss_predivision(
                 rule="every entry overflows without the division",
             )
         cases.append([ENTRIES, finite_entries(count, copies)])
-    return cases, "all entries, then finite entries after the engine's reduction; all overflow without the division"
+    return cases
 
 
 def loss_curves(question: Question, source: Any, *, inter: int, data: int) -> tuple[Cases, str]:

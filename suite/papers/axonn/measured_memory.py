@@ -4,7 +4,7 @@ Systems are built from their configs. Bytes are counted on allocated tensors, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,9 @@ import torch
 from suite.claims.answer import Cases, Question
 from suite.comm.p2p import threads
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.system import EngineSystem
 from suite.papers.axonn.measured import AFTER, BEFORE, HALF, SUFFIX, Scaled, build_engine, resolve, single_rank
-from suite.papers.measured import tensors_of
+from suite.papers.measured import states_of, step_bytes, storages, tensors_of
 
 
 def after_a_batch(system: str, entries: int, bucket: int = 1000) -> Engine:
@@ -26,11 +25,6 @@ def after_a_batch(system: str, entries: int, bucket: int = 1000) -> Engine:
     engine = build_engine(config, [Scaled(entries)], single_rank())
     engine.train_batch((torch.ones(2, 1), torch.zeros(2, 1)))
     return engine
-
-
-def storages(tensors: Iterator[torch.Tensor] | Sequence[torch.Tensor]) -> dict[int, int]:
-    """Bytes by storage, so that views of one allocation count once."""
-    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
 
 
 def on_the_host(engine: Engine) -> list[torch.Tensor]:
@@ -47,40 +41,23 @@ def on_the_device(engine: Engine) -> int:
     return sum(allocated.values()) - sum(allocated[key] for key in storages(on_the_host(engine)))
 
 
-def in_a_step(engine: Engine) -> int:
-    """Peak of the bytes that an optimizer step allocates."""
-    with MemoryTracker() as live:
-        engine.state.model_states.step(engine.state.update.rule)
-    return int(live.peak)
-
-
 def state_peak(system: str, entries: int, bucket: int = 1000) -> int:
     """Permanent allocations of a rank without the states on the host, plus allocations of a step."""
     engine = after_a_batch(system, entries, bucket)
-    return on_the_device(engine) + in_a_step(engine)
+    return on_the_device(engine) + step_bytes(engine)
 
 
 def state_bytes(question: Question, source: Any, *, state: str, entries: Sequence[int]) -> tuple[Cases, str]:
     """Allocated bytes per parameter of one state, on a rank without offload."""
 
-    def states_by_name(engine: Engine) -> Mapping[str, Sequence[torch.Tensor]]:
-        states = engine.state.model_states
-        return {
-            "theta16": [parameter.data for parameter in states.parameters],
-            "grad16": [p.grad for p in states.parameters if p.grad is not None],
-            "theta32": states.rule.weights,
-            "grad32": [] if states.full_gradient is None else [states.full_gradient],
-            "optimizer_state": list(states.rule.moments.values()),
-        }
-
-    tensors = [(states_by_name(after_a_batch(BEFORE, count))[state], count) for count in entries]
+    tensors = [(states_of(after_a_batch(BEFORE, count))[state], count) for count in entries]
     cases = [[sum(storages(of_state).values()) / count] for of_state, count in tensors]
     return cases, f"allocations of the engine of {BEFORE}, in bfloat16 and float32"
 
 
 def footprint(bucket: int) -> int:
     """Peak of the allocations of a step of AxoNN with ten buckets."""
-    return in_a_step(after_a_batch(AFTER, 10 * bucket, bucket))
+    return step_bytes(after_a_batch(AFTER, 10 * bucket, bucket))
 
 
 def saving(question: Question, source: Any, *, entries: int, buckets: Sequence[int]) -> tuple[Cases, str]:
@@ -128,12 +105,11 @@ def memory_ratio(question: Question, source: Any, **shape: int) -> tuple[Cases, 
     return [[before / after]], f"sums of the peaks of four stages: {before} bytes before, {after} after"
 
 
-def below_states(
-    question: Question, source: Any, *, buckets: Sequence[int], **lists: Sequence[int]
-) -> tuple[Cases, str]:
+def below_states(question: Question, source: Any, *, buckets: Sequence[int], **lists: Sequence[int]) -> Cases:
+    """Before over after, summed over four stages: peaks, then permanent states."""
     cases = []
     for number, bucket in enumerate(buckets):
         shape = {name: values[number] for name, values in lists.items()}
         before, after = (memory(system, bucket=bucket, **shape) for system in (BEFORE, AFTER))
         cases.append([before[1] / after[1], before[0] / after[0]])
-    return cases, "before over after, summed over four stages: peaks, then permanent states"
+    return cases

@@ -154,15 +154,17 @@ def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float])
     return [[times_slower]], "plans of Table II", [[theirs / ours]]
 
 
-def order(question: Question, lab: Lab, *, models: Sequence[str] = MODELS) -> tuple[Cases, str]:
+def order(question: Question, lab: Lab, *, models: Sequence[str] = MODELS) -> Cases:
+    """Plans of Table II."""
     systems = SYSTEMS[: len(question.terms)]
-    return [[lab.weak(model, system).days for system in systems] for model in models], "plans of Table II"
+    return [[lab.weak(model, system).days for system in systems] for model in models]
 
 
-def fastest(question: Question, lab: Lab) -> tuple[Cases, str]:
+def fastest(question: Question, lab: Lab) -> Cases:
+    """Plans of Table II, weak scaling, then strong."""
     weak = [[lab.weak(model, system).days for system in SYSTEMS] for model in MODELS]
     strong = [[lab.strong(system, *count).days for system in SYSTEMS] for count in STRONG]
-    return [*weak, *strong], "plans of Table II, weak scaling, then strong"
+    return [*weak, *strong]
 
 
 def efficiency(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -208,8 +210,10 @@ def best_plan(question: Question, lab: Lab, *, model: str, system: str, quantity
     )
 
 
-def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """G_inter and G_intra of each system. The first term is Table II, the others are GPU counts."""
+def same_settings(question: Question, lab: Lab) -> Cases:
+    """G_inter and G_intra of each system. The first term is Table II, the others are GPU counts. Table II and the
+    fastest plans: G_inter of three systems, then G_intra of DeepSpeed-3D and Megatron-LM.
+    """
     model, cases, batches = "transformer_12b", [], dict(STRONG)
     for system in SYSTEMS:
         counts = [int(term) for term in question.terms[1:]]
@@ -218,10 +222,7 @@ def same_settings(question: Question, lab: Lab) -> tuple[Cases, str]:
         cases.append([grid.inter for grid in grids])
         if system in SPLIT:
             cases.append([grid.tensor for grid in grids])
-    return (
-        cases,
-        "Table II and the fastest plans: G_inter of three systems, then G_intra of DeepSpeed-3D and Megatron-LM",
-    )
+    return cases
 
 
 def fewest(question: Question, lab: Lab, *, nodes: int) -> tuple[Cases, str]:
@@ -315,13 +316,15 @@ def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[fl
     return [[100 * (1 - ours.seconds / theirs.seconds)]], note, [[100 * (1 - nulls[1] / nulls[0])]]
 
 
-def strong_order(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[lab.strong(system, *STRONG[-1]).days for system in SYSTEMS]], "on 384 GPUs"
+def strong_order(question: Question, lab: Lab) -> Cases:
+    """On 384 GPUs."""
+    return [[lab.strong(system, *STRONG[-1]).days for system in SYSTEMS]]
 
 
-def scaling(question: Question, lab: Lab) -> tuple[Cases, str]:
+def scaling(question: Question, lab: Lab) -> Cases:
+    """Samples per second per GPU, relative to 48 GPUs."""
     cases = []
     for system in SYSTEMS:
         rates = [batch / lab.strong(system, gpus, batch).seconds / gpus for gpus, batch in STRONG]
         cases.append([rate / rates[0] for rate in rates])
-    return cases, "samples per second per GPU, relative to 48 GPUs"
+    return cases

@@ -53,12 +53,6 @@ def staleness(ledger: Ledger, kind: Kind) -> float:
     return common_value([entry.staleness for entry in reads])
 
 
-def predictions(ledger: Ledger) -> float:
-    """Passes per steady mini-batch that read predicted weights; passes that share a kept graph count once."""
-    count = sum(entry.read.predict_steps > 0 for kind in PASSES for entry in entries(ledger, kind))
-    return count / len(entries(ledger, Kind.FORWARD))
-
-
 def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
     """1F1B by definition: one warm-up forward per following stage, then forward and backward passes alternate."""
     warm_up = min(stages - 1 - stage, microbatches)
@@ -123,18 +117,10 @@ def bubble(question: Question, source: Any) -> tuple[Cases, str]:
 # -- versions --------------------------------------------------------------------------------------------------------
 
 
-def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Predictions per steady mini-batch and stage, without the last stage, where PipeOptim does not predict."""
-    counts = [predictions(each) for each in table(system)]
-    counts_text = ", ".join(f"{each:g}" for each in counts)
-    return [[each] for each in counts[:-1]], f"every stage but the last, from ledgers; on all stages {counts_text}"
-
-
-def aimed(question: Question, source: Any) -> tuple[Cases, str]:
+def aimed(question: Question, source: Any) -> Cases:
+    """Versions of steady mini-batches on every stage, from ledgers; while the pipeline fills, s is too large."""
     version_pairs = [pair for ledger in table("pipeoptim") for pair in pairs(ledger)]
     cases = [
         [first.version + first.predict_steps, second.version + second.predict_steps] for first, second in version_pairs
     ]
-    return distinct_cases(
-        cases
-    ), "versions of steady mini-batches on every stage, from ledgers; while the pipeline fills, s is too large"
+    return distinct_cases(cases)

@@ -170,8 +170,9 @@ def compared_rates(question: Question, lab: Lab, *, batch: str, system: str) -> 
     return cases, f"the {batch} batch per GPU; one case per model and other asynchronous system"
 
 
-def as_stashing(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[largest_batch_rate(lab, model, term) for term in question.terms] for model in MODELS], "one case per model"
+def as_stashing(question: Question, lab: Lab) -> Cases:
+    """One case per model."""
+    return [[largest_batch_rate(lab, model, term) for term in question.terms] for model in MODELS]
 
 
 def _null_gain() -> float:

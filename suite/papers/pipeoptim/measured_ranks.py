@@ -6,7 +6,7 @@ Orders, counts and bytes do not depend on the network, so a stack of square laye
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import isqrt
@@ -22,7 +22,7 @@ from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.measured import PASSES, before, one_thread
+from suite.papers.measured import PASSES, before, one_thread, storages
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
 from suite.papers.pipeoptim.systems import Configured
@@ -106,7 +106,9 @@ class TensorWatch:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.rank = engine, WatchedRank(engine.place.stage)
-        self.rank.weight_bytes = storage_bytes(parameter.data for parameter in engine.state.model_states.parameters)
+        self.rank.weight_bytes = sum(
+            storages(parameter.data for parameter in engine.state.model_states.parameters).values()
+        )
         for kind in PASSES:
             before(engine.state.stage, kind.name.lower(), partial(self._read, kind))
         before(engine.state.versions, "_predict", self._predicted)
@@ -130,14 +132,8 @@ class TensorWatch:
         state, store = self.engine.state.model_states, self.engine.state.versions
         self.rank.versions.setdefault(self._updates, flat(state.rule.weights))
         copies = [*store.stored.values(), *store.free, *([store.prediction] if store.prediction else [])]
-        bytes_now = storage_bytes(tensor for weights in copies for tensor in weights)
+        bytes_now = sum(storages(tensor for weights in copies for tensor in weights).values())
         self.rank.peak_bytes = max(self.rank.peak_bytes, self.rank.weight_bytes + bytes_now)
-
-
-def storage_bytes(tensors: Iterator[torch.Tensor]) -> int:
-    """Bytes of the storages of these tensors, each counted once."""
-    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
-    return sum(storages.values())
 
 
 def flat(tensors: Any) -> torch.Tensor:
@@ -211,14 +207,15 @@ def steady(ranks: Sequence[WatchedRank], every: int | None) -> range:
 # -- orders ----------------------------------------------------------------------------------------------------------
 
 
-def schedule(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+def schedule(question: Question, source: Any, *, system: str) -> Cases:
+    """1F1B by definition and the passes in each rank's trace; 4, 2 and 8 stages."""
     cases = []
     for stages in (DEPTH, 2, 8):
         count = 3 * stages
         for rank in cached_run(systems.configured(system, stages), stages, count):
             places = {each: place for place, each in enumerate(rank.order)}
             cases += [[place, places[each]] for place, each in enumerate(by_definition(stages, rank.stage, count))]
-    return distinct_cases(cases), "1F1B by definition and the passes in each rank's trace; 4, 2 and 8 stages"
+    return distinct_cases(cases)
 
 
 def naive(question: Question, source: Any) -> tuple[Cases, str]:
@@ -252,14 +249,16 @@ def live_versions_by_stage(question: Question, source: Any, *, system: str) -> C
     return [[live_versions(system, DEPTH, stage)] for stage in range(DEPTH)]
 
 
-def most_weight_memory(question: Question, source: Any) -> tuple[Cases, str]:
-    """Peak bytes of weights by system; GPipe runs four microbatches."""
+def most_weight_memory(question: Question, source: Any) -> Cases:
+    """Peak bytes of weights by system; GPipe runs four microbatches. Peak bytes of weights on the fullest rank, for
+    stages of equal weights.
+    """
     values = []
     for system in question.terms:
         configured = systems.configured(system, DEPTH)
         ranks = run_ranks(configured, DEPTH, 2, pieces=SAMPLES) if configured.every is None else run_system(system)
         values.append(max(rank.peak_bytes for rank in ranks))
-    return [values], "peak bytes of weights on the fullest rank, for stages of equal weights"
+    return [values]
 
 
 def forward_version(system: str, stages: int, stage: int, minibatch: int) -> int:
@@ -319,35 +318,35 @@ def run_serial() -> list[WatchedRank]:
     return cached_run(Configured(configured.schedule, Latest("recompute"), 1), 1, 6)
 
 
-def double_stale(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+def double_stale(question: Question, source: Any, *, system: str) -> Cases:
+    """Updates missing in steady forward and backward passes per stage, by the tensors that they computed with."""
     places = [(stage, kind) for stage in range(DEPTH) for kind in PASSES]
-    cases = [[_late(run_serial(), 0, kind, 1), _stale(system, DEPTH, stage, kind)] for stage, kind in places]
-    return (
-        cases,
-        "updates missing in steady forward and backward passes per stage, by the tensors that they computed with",
-    )
+    return [[_late(run_serial(), 0, kind, 1), _stale(system, DEPTH, stage, kind)] for stage, kind in places]
 
 
-def consistent(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
+def consistent(question: Question, source: Any, *, system: str) -> Cases:
+    """Versions whose tensors both passes computed with; -1 for no version."""
     ranks, every = run_system(system), systems.configured(system, DEPTH).every
     cases = [[rank.version(kind, index) for kind in PASSES] for rank in ranks for index in steady(ranks, every)]
-    return distinct_cases(cases), "versions whose tensors both passes computed with; -1 for no version"
+    return distinct_cases(cases)
 
 
-def stashing(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Version of the forward pass, the same plus predicted updates, and version of the backward pass."""
+def stashing(question: Question, source: Any, *, system: str) -> Cases:
+    """Version of the forward pass, the same plus predicted updates, and version of the backward pass. Versions by the
+    tensors that both passes of every mini-batch computed with.
+    """
     cases = []
     for rank in run_system(system):
         for index in sorted({index for _, index in rank.read}):
             first, second = (rank.version(kind, index) for kind in PASSES)
             cases.append([first, first + bool(rank.predicted.get((Kind.FORWARD, index))), second])
-    return distinct_cases(cases), "versions by the tensors that both passes of every mini-batch computed with"
+    return distinct_cases(cases)
 
 
-def backward_fresh(question: Question, source: Any) -> tuple[Cases, str]:
+def backward_fresh(question: Question, source: Any) -> Cases:
+    """Version whose tensors the backward pass of mini-batch 5 computed with, counted from 1."""
     ranks = run_system("pipeoptim", int(question.setting["pipeline_stages"]))
-    values = [rank.version(Kind.BACKWARD, 4) + 1 for rank in (*run_serial(), *ranks)]
-    return [values], "version whose tensors the backward pass of mini-batch 5 computed with, counted from 1"
+    return [[rank.version(Kind.BACKWARD, 4) + 1 for rank in (*run_serial(), *ranks)]]
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
@@ -361,9 +360,9 @@ def version_difference(stages: int, stage: int) -> float:
     return float((read - newest) @ change / (change @ change))
 
 
-def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> tuple[Cases, str]:
-    counts = [[len(run_system("pipeoptim", depth)[-1].predicted)] for depth in depths]
-    return counts, "passes of the last rank that called for a prediction, one case per depth"
+def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> Cases:
+    """Passes of the last rank that called for a prediction, one case per depth."""
+    return [[len(run_system("pipeoptim", depth)[-1].predicted)] for depth in depths]
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:

@@ -58,19 +58,21 @@ def batch(question: Question, lab: Lab, *, model: str, system: str, graph: str) 
     return [[largest(lab, model, system, graph)]], f"by counted tensors; {batch_size} with activations kept"
 
 
-def alike(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
-    """Batches of PipeOptim and each other system, one case per model and system in the paper."""
+def alike(question: Question, lab: Lab, *, graph: str) -> Cases:
+    """Batches of PipeOptim and each other system, one case per model and system in the paper. By counted tensors, one
+    case per model and other system.
+    """
     cases = []
     for model in MODELS:
         batch_size = largest(lab, model, "pipeoptim", graph)
         others = [each for each in SYSTEMS if each != "pipeoptim" and compared(model, each)]
         cases += [[batch_size, largest(lab, model, each, graph)] for each in others]
-    return cases, "by counted tensors, one case per model and other system"
+    return cases
 
 
-def larger(question: Question, lab: Lab, *, graph: str) -> tuple[Cases, str]:
-    cases = [[largest(lab, model, term, graph) for term in question.terms] for model in GNMTS]
-    return cases, "by counted tensors, one case per model"
+def larger(question: Question, lab: Lab, *, graph: str) -> Cases:
+    """By counted tensors, one case per model."""
+    return [[largest(lab, model, term, graph) for term in question.terms] for model in GNMTS]
 
 
 def most(question: Question, lab: Lab) -> tuple[Cases, str]:

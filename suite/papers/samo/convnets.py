@@ -128,5 +128,6 @@ def equals(question: Question, lab: Lab) -> tuple[Cases, str]:
     return cases, f"DeepSpeed over AxoNN, wideresnet_101 then vgg_19: {ratios_text}"
 
 
-def gains(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[saved(lab, term, gpus) for term in question.terms] for gpus in GPUS], "16 to 128 GPUs"
+def gains(question: Question, lab: Lab) -> Cases:
+    """16 to 128 GPUs."""
+    return [[saved(lab, term, gpus) for term in question.terms] for gpus in GPUS]

@@ -47,11 +47,12 @@ def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule
 # -- schedules --------------------------------------------------------------------------------------------------------
 
 
-def figure_3(question: Question, lab: Lab) -> tuple[Cases, str]:
+def figure_3(question: Question, lab: Lab) -> Cases:
+    """Makespan minus passes of a stage, message-driven, stage by stage."""
     setting = question.setting
     cost = Fixed(float(setting["forward_units"]), float(setting["backward_units"]), BYTES)
     values = bubbles(int(setting["g_inter"]), int(setting["microbatches"]), cost)
-    return [[value] for value in values], "makespan minus passes of a stage, message-driven, stage by stage"
+    return [[value] for value in values]
 
 
 def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -77,11 +78,13 @@ def even_bubble(question: Question, lab: Lab) -> tuple[Cases, str]:
     return cases, f"makespan minus passes of a stage: {', then '.join(orders)}"
 
 
-def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
-    """Bubble time saved by one GPU fewer and by half the GPUs, in 1F1B and in AxoNN's order.
+def bubble_gains(question: Question, lab: Lab) -> Cases:
+    """Bubble time saved by one GPU fewer and by half the GPUs, in 1F1B and in AxoNN's order. 1F1B: by one GPU fewer,
+    by half of them; then message-driven.
 
     Passes of a stage take whole units, so that rounding never decides the order of two messages. Results are in units
-    of the whole model's time."""
+    of the whole model's time.
+    """
     counts = [int(term) for term in question.terms]
     sizes = sorted({m for n in counts for m in (n, n - 1, n // 2)})
     cases = []
@@ -89,16 +92,17 @@ def bubble_gains(question: Question, lab: Lab) -> tuple[Cases, str]:
         units = {n: idle_time(n * FORWARD, n * BACKWARD, n, order) for n in sizes}
         bubble = {n: Fraction(units_idle) / n for n, units_idle in units.items()}
         cases += [[bubble[n] - bubble[n - 1] for n in counts], [bubble[n] - bubble[n // 2] for n in counts]]
-    return cases, "1F1B: by one GPU fewer, by half of them; then message-driven"
+    return cases
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def parameters(question: Question, lab: Lab) -> tuple[Cases, str]:
+def parameters(question: Question, lab: Lab) -> Cases:
+    """Counted layer by layer, with a tied matrix once."""
     model = str(question.setting["model"])
     shape = CONVNETS[model]() if model in CONVNETS else lab.shapes[model]
-    return [[shape.parameters]], "counted layer by layer, with a tied matrix once"
+    return [[shape.parameters]]
 
 
 def size_ratios(question: Question, lab: Lab) -> tuple[Cases, str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import SAMO_COUNTS, Lab, Phases
-from suite.claims.null_model import BubbleAlone
+from suite.claims.null_model import bubble_reduction, saved_by_bubble
 from suite.claims.null_model import percents_of_peak as null_percents
 from suite.claims.null_model import percents_saved as null_saved
 from suite.claims.panel import Claims, Panel, figure, published
+from suite.simulate.block_model import SimulationPlan
 
 MODELS = tuple(SAMO_COUNTS)
 SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
@@ -99,17 +100,19 @@ def largest_speedup(question: Question, lab: Lab, *, model: str, first: float, o
     return [[lab.saved(model, gpus, over=_ours(over))]], f"{gpus} GPUs", [[null]]
 
 
-def grows(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS], "one case per model"
+def grows(question: Question, lab: Lab) -> Cases:
+    """One case per model."""
+    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS]
 
 
-def over_both(question: Question, lab: Lab) -> tuple[Cases, str]:
-    cases = [[lab.saved(m, g, over="deepspeed_3d"), lab.saved(m, g, over=DENSE)] for m in MODELS for g in counts(m)]
-    return cases, "the models at their GPU counts"
+def over_both(question: Question, lab: Lab) -> Cases:
+    """The models at their GPU counts."""
+    return [[lab.saved(m, g, over="deepspeed_3d"), lab.saved(m, g, over=DENSE)] for m in MODELS for g in counts(m)]
 
 
-def times(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return everywhere(lab, question.terms), "the models at their GPU counts"
+def times(question: Question, lab: Lab) -> Cases:
+    """The models at their GPU counts."""
+    return everywhere(lab, question.terms)
 
 
 def over_sputnik(question: Question, lab: Lab, *, first: float) -> WithNull:
@@ -166,8 +169,9 @@ def dense_at_largest(question: Question, lab: Lab, *, first: Sequence[float]) ->
     return [[percent(lab, system, 2048)] for system in systems], ", ".join(systems), nulls
 
 
-def drops(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return [[100 * (1 - percent(lab, s, 2048) / percent(lab, s, BASE)) for s in question.terms]], "256 to 2048 GPUs"
+def drops(question: Question, lab: Lab) -> Cases:
+    """256 to 2048 GPUs."""
+    return [[100 * (1 - percent(lab, s, 2048) / percent(lab, s, BASE)) for s in question.terms]]
 
 
 # Figure 8: breakdown of the batch time of 2.7B
@@ -203,14 +207,14 @@ def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def _bubble_alone(lab: Lab, gpus: int) -> BubbleAlone:
-    """Null model of Figure 8: equal passes with and without SAMO, and messages that take no time."""
-    return BubbleAlone(*(lab.samo_plan("gpt3_2_7b", _ours(system), gpus) for system in ("axonn_samo", "axonn")))
+def _plans(lab: Lab, gpus: int) -> tuple[SimulationPlan, SimulationPlan]:
+    """Plans of Figure 8 with and without SAMO. Its null model has equal passes, and messages that take no time."""
+    return lab.samo_plan("gpt3_2_7b", "axonn_samo", gpus), lab.samo_plan("gpt3_2_7b", DENSE, gpus)
 
 
 def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithNull:
     """Percent of AxoNN's batch time saved in a phase. Null model: only the bubble changes."""
-    null = _bubble_alone(lab, gpus).saved if phase in ("bubble", "total") else 0.0
+    null = saved_by_bubble(*_plans(lab, gpus)) if phase in ("bubble", "total") else 0.0
     return [[savings(lab, gpus)[phase]]], "percent of AxoNN's batch time, first stage", [[null]]
 
 
@@ -218,36 +222,40 @@ def communication_reduction(question: Question, lab: Lab, *, gpus: int) -> WithN
     """Percent by which communication becomes shorter. Null model: all communication is bubble."""
     dense, pruned = (_communication(phases(lab, system, gpus)) for system in ("axonn", "axonn_samo"))
     note = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
-    return [[100 * (1 - pruned / dense)]], note, [[_bubble_alone(lab, gpus).bubble_reduction]]
+    return [[100 * (1 - pruned / dense)]], note, [[bubble_reduction(*_plans(lab, gpus))]]
 
 
 def _communication(phase_times: Phases) -> float:
     return phase_times.point_to_point + phase_times.bubble + phase_times.collective
 
 
-def dominates(question: Question, lab: Lab) -> tuple[Cases, str]:
+def dominates(question: Question, lab: Lab) -> Cases:
+    """Seconds of the first stage."""
     phase_times = phases(lab, "axonn", 128)
-    return [[phase_times.point_to_point, phase_times.bubble, phase_times.collective]], "seconds of the first stage"
+    return [[phase_times.point_to_point, phase_times.bubble, phase_times.collective]]
 
 
-def leads(question: Question, lab: Lab) -> tuple[Cases, str]:
+def leads(question: Question, lab: Lab) -> Cases:
+    """Lead over the next phase as a share of the batch."""
+
     def lead(gpus: int) -> float:
         phase_times = phases(lab, "axonn", gpus)
         return (phase_times.point_to_point - max(phase_times.bubble, phase_times.collective)) / phase_times.total
 
-    return [[lead(128), lead(256), 0.0]], "lead over the next phase as a share of the batch"
+    return [[lead(128), lead(256), 0.0]]
 
 
-def share_falls(question: Question, lab: Lab) -> tuple[Cases, str]:
+def share_falls(question: Question, lab: Lab) -> Cases:
+    """Percent of AxoNN's batch time, first stage."""
     by_count = [phases(lab, "axonn", int(term)) for term in question.terms]
-    shares = [100 * phase_times.point_to_point / phase_times.total for phase_times in by_count]
-    return [shares], "percent of AxoNN's batch time, first stage"
+    return [[100 * phase_times.point_to_point / phase_times.total for phase_times in by_count]]
 
 
-def sources(question: Question, lab: Lab, *, gpus: int) -> tuple[Cases, str]:
+def sources(question: Question, lab: Lab, *, gpus: int) -> Cases:
+    """Percent of AxoNN's batch time."""
     saving = savings(lab, gpus)
     names = {"point-to-point": "p2p"}
-    return [[saving[names.get(term, term)] for term in question.terms]], "percent of AxoNN's batch time"
+    return [[saving[names.get(term, term)] for term in question.terms]]
 
 
 def overcome(question: Question, lab: Lab, *, gpus: Sequence[int]) -> tuple[Cases, str]:

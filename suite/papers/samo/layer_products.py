@@ -7,14 +7,16 @@ it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
-from typing import TypedDict
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from suite.claims import load
+from suite.claims.claim import Claim
 from suite.config.locate import locate
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
@@ -28,6 +30,9 @@ PRODUCTS = ("forward", "input gradient", "weight gradient")
 DENSE, CSR, SPUTNIK, ALONE = "dense", "torch CSR", "Sputnik-style", "Sputnik-style kernels alone"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 Curves = Mapping[str, Sequence[float]]  # by name
+Times = NDArray[np.float64]
+EMPTY: Curves = {}
+RATIO, ORDER = "samo.fig1.dense_over_sputnik", "samo.fig1.order"  # answered on CUDA in the published setting
 TITLE = "A fully connected layer"  # first words of each panel's title
 
 Sweep = dict[str, dict[str, list[list[float]]]]  # seconds by implementation, product and width
@@ -48,35 +53,10 @@ class ProductFacts(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """Claims that a study answers, with their published setting.
-
-    Attributes:
-        ratio: Id of the claim on time ratios.
-        order: Id of the claim on the order of the implementations.
-        widths: Widths of square weights, rising.
-        batch: Rows of activations.
-        sparsity: Share of zero weights.
-        dtype: Type of weights and activations.
-    """
-
-    ratio: str
-    order: str
-    widths: Sequence[int]
-    batch: int
-    sparsity: float
-    dtype: str
-
-    def __post_init__(self) -> None:
-        _check_widths(self.widths)
-
-
-@dataclass(frozen=True, slots=True)
 class Products:
     """Study of a layer's products over its width.
 
     Attributes:
-        claims: Claims that the study answers.
         timing: Class path of the implementations and their clock.
         widths: Widths of square weights, rising.
         batch: Rows of activations.
@@ -85,7 +65,6 @@ class Products:
         rounds: Samples of a product at each width and round.
     """
 
-    claims: Claims
     timing: str
     widths: Sequence[int] = (128, 256, 512, 1024)
     batch: Count = 576
@@ -94,7 +73,12 @@ class Products:
     rounds: Count = 2
 
     def __post_init__(self) -> None:
-        _check_widths(self.widths)
+        if not self.widths or any(width < 1 for width in self.widths):
+            legal = "widths=[128,256,512,1024]"
+            raise InvalidRequest(f"widths={self.widths}", rule="whole numbers above 0, rising", legal=legal)
+        if any(after <= before for before, after in pairwise(self.widths)):
+            rising = str(sorted(set(self.widths))).replace(" ", "")
+            raise InvalidRequest(f"widths={list(self.widths)}", rule="rising", legal=f"widths={rising}")
         check_bounds(self)
         if self.dtype not in DTYPES:
             raise UnknownName("dtype", self.dtype, DTYPES)
@@ -154,16 +138,6 @@ class ProductSampler(Sampler):
         return {"sweeps": swept, "cuda": not self.study.clock.on_host, "notes": list(self.study.notes)}
 
 
-def _check_widths(widths: Sequence[int]) -> None:
-    if not widths or any(width < 1 for width in widths):
-        raise InvalidRequest(
-            f"widths={widths}", rule="whole numbers above 0, rising", legal="widths=[128,256,512,1024]"
-        )
-    if any(after <= before for before, after in pairwise(widths)):
-        rising = str(sorted(set(widths))).replace(" ", "")
-        raise InvalidRequest(f"widths={list(widths)}", rule="rising", legal=f"widths={rising}")
-
-
 # -- record ---------------------------------------------------------------------------------------------
 
 
@@ -173,73 +147,57 @@ def study_result(plan: Products, facts: ProductFacts, rounds: Sequence[Sweep]) -
     It holds the samples by product, implementation and width, and panels of medians with printed ratios next to ours.
     On CUDA it also answers the claims of the paper.
     """
-    widths = plan.widths
     names = [name for name in (DENSE, CSR, SPUTNIK, ALONE) if name in rounds[0]]
-    samples_of_product = {
-        (product, name): [[s for sweep in rounds for s in sweep[name][product][i]] for i in range(len(widths))]
-        for name in names
-        for product in PRODUCTS
-    }
-    # the three products of a round together
-    samples_of_round = {
-        name: [
-            [math.fsum(s) for s in zip(*(samples_of_product[p, name][i] for p in PRODUCTS), strict=True)]
-            for i in range(len(widths))
-        ]
+    samples = {  # of each product, by implementation: (products, widths, samples)
+        name: np.concatenate([[sweep[name][product] for product in PRODUCTS] for sweep in rounds], axis=-1)
         for name in names
     }
     metrics = {
-        f"{product}, {name}, {width}": Metric("s", "lower", tuple(samples[i]))
-        for (product, name), samples in samples_of_product.items()
-        for i, width in enumerate(widths)
+        f"{product}, {name}, {width}": Metric("s", "lower", tuple(map(float, samples[name][i, j])))
+        for i, product in enumerate(PRODUCTS)
+        for name in names
+        for j, width in enumerate(plan.widths)
     }
-    times = {name: list(map(median, samples)) for name, samples in samples_of_round.items()}
-    ratios = {name: [a / b for a, b in zip(times[name], times[DENSE], strict=True)] for name in names if name != DENSE}
+    times = {name: np.median(samples[name].sum(axis=0), axis=-1) for name in names}
+    ratios = {name: times[name] / times[DENSE] for name in names if name != DENSE}
     for name, key in ((CSR, "csr_over_dense"), (SPUTNIK, "sputnik_over_dense")):
         if name in ratios:
-            metrics[key] = Metric("ratio", "lower", (ratios[name][-1],), f"three products of width {widths[-1]}")
-    if facts["cuda"]:
-        metrics |= _answers(plan, widths, times, ratios)
-    panels = [_panel(plan, "forward and both backward products", "s", times), _ratio_panel(plan, ratios)]
-    for product in PRODUCTS:
-        medians = {name: list(map(median, samples_of_product[product, name])) for name in names}
-        panels.append(_panel(plan, product, "s", medians))
+            note = f"three products of width {plan.widths[-1]}"
+            metrics[key] = Metric("ratio", "lower", (float(ratios[name][-1]),), note)
+    claims = {claim.id: claim for claim in load.claims()}
+    if facts["cuda"] and _is_published(plan, claims[RATIO]):  # then the dense product is cuBLAS
+        note = "medians of the three products together, including transpositions of the sparse layer"
+        pairs = np.stack([times[DENSE], times[SPUTNIK]], axis=1)
+        metrics[RATIO] = Metric("ratio", "", tuple(map(float, ratios[SPUTNIK])), note)
+        metrics[ORDER] = Metric("second", "", tuple(map(float, pairs.flat)), note)
+    ends: Any = claims[RATIO].value if isinstance(claims[RATIO].value, tuple) else ()  # none in blind mode
+    printed = {
+        f"Sputnik on V100, {name} printed": [end] * len(plan.widths)  # the range holds for all widths
+        for name, end in zip(("least", "most"), ends, strict=False)
+    }
+    panels = [
+        _panel(plan, "forward and both backward products", "s", times),
+        _panel(plan, "time over that of the dense products", "", ratios, printed),
+        *(
+            _panel(plan, product, "s", {name: np.median(samples[name][i], axis=-1) for name in names})
+            for i, product in enumerate(PRODUCTS)
+        ),
+    ]
     return ExecutorResult(Source.MEASURED, metrics=metrics, panels=panels, notes=_notes(plan, facts))
 
 
-def _panel(plan: Products, title: str, unit: str, ours: Curves, paper: Curves | None = None) -> FigurePanel:
+def _panel(plan: Products, title: str, unit: str, ours: Mapping[str, Times], paper: Curves = EMPTY) -> FigurePanel:
     """Panel over the widths of the weight."""
     axis, widths = "width of the weight", [str(width) for width in plan.widths]
+    curves = {name: list(map(float, values)) for name, values in ours.items()}
     quantity = "time" if unit == "s" else "ratio of times"
-    return FigurePanel(f"{TITLE}: {title}", unit, widths, ours, paper or {}, axis=axis, quantity=quantity)
+    return FigurePanel(f"{TITLE}: {title}", unit, widths, curves, paper, axis=axis, quantity=quantity)
 
 
-def _ratio_panel(plan: Products, ratios: Curves) -> FigurePanel:
-    """Our ratios next to both ends of the printed range, which holds for all widths; no ends in blind mode."""
-    value = next((claim.value for claim in load.claims() if claim.id == plan.claims.ratio), None)
-    ends = zip(("least", "most"), value, strict=True) if isinstance(value, tuple) else ()
-    printed = {f"Sputnik on V100, {name} printed": [end] * len(plan.widths) for name, end in ends}
-    return _panel(plan, "time over that of the dense products", "", ratios, printed)
-
-
-def _answers(
-    plan: Products, widths: Sequence[int], times: Mapping[str, Sequence[float]], ratios: Mapping[str, Sequence[float]]
-) -> dict[str, Metric]:
-    """Answers to the claims in the published setting, in which the dense product is cuBLAS on CUDA; else empty."""
-    claims = plan.claims
-    if (*widths, plan.batch, plan.sparsity, plan.dtype) != (
-        *claims.widths,
-        claims.batch,
-        claims.sparsity,
-        claims.dtype,
-    ):
-        return {}
-    pairs = tuple(seconds for pair in zip(times[DENSE], times[SPUTNIK], strict=True) for seconds in pair)
-    note = "medians of the three products together, including transpositions of the sparse layer"
-    return {
-        claims.ratio: Metric("ratio", "", tuple(ratios[SPUTNIK]), note),
-        claims.order: Metric("second", "", pairs, note),
-    }
+def _is_published(plan: Products, claim: Claim) -> bool:
+    """Whether a study has the paper's setting, mixed precision with float16."""
+    ours = [str(width) for width in plan.widths], plan.batch, plan.sparsity, plan.dtype
+    return ours == ([*claim.terms], claim.setting["input_batch"], claim.setting["sparsity"], "float16")
 
 
 def _notes(plan: Products, facts: ProductFacts) -> tuple[str, ...]:

@@ -258,13 +258,14 @@ def index_ratio(dimensions: int, entries: int) -> float:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def example(question: Question, source: Any) -> tuple[Cases, str]:
-    """Linear indices of the points. Points of the same width are entries of one tensor, as in the published example."""
+def example(question: Question, source: Any) -> Cases:
+    """Linear indices of the points. Points of the same width are entries of one tensor, as in the published example.
+    Mask of a tensor whose other entries are zero.
+    """
     entries: dict[int, list[tuple[int, int]]] = {}
     for point in question.points:
         entries.setdefault(int(point["columns"]), []).append((int(point["row"]), int(point["column"])))
-    indices = [index for columns, unpruned in entries.items() for index in indices_of(unpruned, columns)]
-    return [indices], "mask of a tensor whose other entries are zero"
+    return [[index for columns, unpruned in entries.items() for index in indices_of(unpruned, columns)]]
 
 
 def shared_index(question: Question, source: Any) -> Cases:

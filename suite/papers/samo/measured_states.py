@@ -11,21 +11,18 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import torch
 from torch import nn
 
 from suite.claims.answer import Cases, Question, range_of_setting
 from suite.config.compose import resolve
 from suite.core.units import si
 from suite.engine.engine import Engine
-from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.pruning.settings import Pruning
-from suite.papers.measured import tensors_of
+from suite.papers.measured import states_of, step_bytes, storages, tensors_of
 from suite.papers.samo.measured import HALF, engine
 from suite.pruning.random import RandomMask
 
 ENTRIES = 4000  # network size for bytes per parameter and percentages
-COMPRESSED = ("grad16", "theta32", "grad32", "optimizer_state")
 
 
 def small(entries: int, density: Fraction | None = None, half: str | None = HALF) -> Engine:
@@ -37,47 +34,11 @@ def small(entries: int, density: Fraction | None = None, half: str | None = HALF
 
 def permanent_bytes(trained: Engine) -> dict[str, int]:
     """Permanent bytes of a rank by the paper's names of states; `else` holds all other bytes."""
-    state, bytes_by_state = trained.state.model_states, dict.fromkeys(("theta16", "index", "else", *COMPRESSED), 0)
-    full = state.half is None
-    names: dict[int, str] = {}
-    for name, tensors in (
-        ("theta32" if full else "theta16", [parameter.data for parameter in state.parameters]),
-        ("grad32" if full else "grad16", [state.gradient]),
-        ("theta32", state.rule.weights),
-        ("grad32", [] if state.full_gradient is None else [state.full_gradient]),
-        ("optimizer_state", list(state.rule.moments.values())),
-        ("index", list(state.kept.values())),
-    ):
-        for tensor in tensors:
-            names.setdefault(_address(tensor), name)
-    seen: set[int] = set()
-    for tensor in tensors_of(vars(state)):
-        if _address(tensor) not in seen:
-            seen.add(_address(tensor))
-            bytes_by_state[names.get(_address(tensor), "else")] += tensor.untyped_storage().nbytes()
-    return bytes_by_state
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
-
-
-def step_bytes(trained: Engine) -> int:
-    """Peak of the bytes that an optimizer step allocates and frees."""
-    state, counter, peaks = trained.state.model_states, MemoryTracker(), list[int]()
-    step = state.step
-
-    def counted_step(*args: Any, **kwargs: Any) -> None:
-        before = counter.peak = counter.live
-        step(*args, **kwargs)
-        peaks.append(counter.peak - before)
-
-    state.step = counted_step  # type: ignore[method-assign]
-    weight = state.parameters[0]
-    with counter:
-        trained.train_batch((torch.ones(1, weight.shape[1]), torch.ones(1, weight.shape[0])))
-    (peak,) = peaks
-    return peak
+    sizes = storages(tensors_of(vars(trained.state.model_states)))
+    bytes_by_state = {
+        name: sum(sizes.pop(key, 0) for key in storages(each)) for name, each in states_of(trained).items()
+    }
+    return {**bytes_by_state, "else": sum(sizes.values())}
 
 
 def total(entries: int, density: Fraction | float | None = None, half: str | None = HALF) -> int:

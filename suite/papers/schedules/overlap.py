@@ -82,8 +82,9 @@ def run_with_pairs(ranks: int, microbatches: int, times: PassTimes, pair: float)
     return run
 
 
-def bubble(question: Question, papers: Papers) -> tuple[Cases, str]:
-    """Idle time of the rank that idles most, at each point.
+def bubble(question: Question, papers: Papers) -> Cases:
+    """Idle time of the rank that idles most, at each point. Idle time of the rank of DualPipeV that idles most, pairs
+    as one op, by the checker.
 
     A point has p ranks, m microbatches, the times F, B and W of a chunk, and FB of a pair.
     """
@@ -93,4 +94,4 @@ def bubble(question: Question, papers: Papers) -> tuple[Cases, str]:
         run = run_with_pairs(int(point["p"]), int(point["m"]), times, point["FB"])
         busy = [sum(slot.end - slot.start for slot in run.slots_of(place.rank)) for place in run.places]
         values.append(run.makespan - min(busy))
-    return [values], "idle time of the rank of DualPipeV that idles most, pairs as one op, by the checker"
+    return [values]

@@ -74,12 +74,14 @@ def table2(lab: GraphLab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def table2_cell(question: Question, lab: GraphLab, *, quantity: str, processes: int) -> tuple[Cases, str]:
-    return [[table2_row(lab, processes)[quantity]]], "a stand-in tuned to this table"
+def table2_cell(question: Question, lab: GraphLab, *, quantity: str, processes: int) -> Cases:
+    """A stand-in tuned to this table."""
+    return [[table2_row(lab, processes)[quantity]]]
 
 
-def max_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[table2_row(lab, int(question.setting["processes"]))["imbalance"]]], "on 256 processes"
+def max_imbalance(question: Question, lab: GraphLab) -> Cases:
+    """On 256 processes."""
+    return [[table2_row(lab, int(question.setting["processes"]))["imbalance"]]]
 
 
 def bottleneck_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:
@@ -87,8 +89,9 @@ def bottleneck_ratio(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return [[1 + table2_row(lab, p)["imbalance"] / 100]], f"on {p} processes"
 
 
-def imbalance_by_count(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[table2_row(lab, int(p))["imbalance"] for p in question.terms]], "a stand-in tuned to this table"
+def imbalance_by_count(question: Question, lab: GraphLab) -> Cases:
+    """A stand-in tuned to this table."""
+    return [[table2_row(lab, int(p))["imbalance"] for p in question.terms]]
 
 
 # -- volumes -----------------------------------------------------------------------------------------------------------

@@ -145,10 +145,11 @@ def times(
     return [[getattr(lab.epoch(graph, system, p), phase) for system in question.terms] for graph, p in runs], note
 
 
-def faster_above_64(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def faster_above_64(question: Question, lab: GraphLab) -> Cases:
+    """128 and 256 against cagnet, 256 against 128."""
     seconds_by_count = {p: seconds(lab, "protein", AWARE, p) for p in (128, 256)}
     cases = [[seconds_by_count[p], seconds(lab, "protein", CAGNET, p)] for p in (128, 256)]
-    return [*cases, [seconds_by_count[256], seconds_by_count[128]]], "128 and 256 against cagnet, 256 against 128"
+    return [*cases, [seconds_by_count[256], seconds_by_count[128]]]
 
 
 def times_over_gpus(question: Question, lab: GraphLab, *, graph: str, phase: str, note: str) -> tuple[Cases, str]:
@@ -165,17 +166,18 @@ def out_of_memory(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return most, "; ".join(notes)
 
 
-def communication_bound(question: Question, lab: GraphLab) -> tuple[Cases, str]:
+def communication_bound(question: Question, lab: GraphLab) -> Cases:
+    """Percent of an epoch, one case per graph and GPU count; Reddit's 4 GPUs are one node."""
     epochs = [lab.epoch(g, CAGNET, p) for g in ("reddit", "amazon", "protein") for p in fitting_counts(g)]
-    cases = [[100 * phase / epoch.seconds for phase in (epoch.communication, epoch.local)] for epoch in epochs]
-    return cases, "percent of an epoch, one case per graph and GPU count; Reddit's 4 GPUs are one node"
+    return [[100 * phase / epoch.seconds for phase in (epoch.communication, epoch.local)] for epoch in epochs]
 
 
-def communication_near_zero(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases, str]:
+def communication_near_zero(question: Question, lab: GraphLab, *, share: float) -> Cases:
+    """Protein, one case per GPU count."""
     gvb, oblivious = (
         [lab.epoch("protein", system, p).communication for p in fitting_counts("protein")] for system in (GVB, CAGNET)
     )
-    return [[a, share * b] for a, b in zip(gvb, oblivious, strict=True)], "Protein, one case per GPU count"
+    return [[a, share * b] for a, b in zip(gvb, oblivious, strict=True)]
 
 
 # The null model of every speedup: epoch times in proportion to the rows that all processes send
@@ -223,16 +225,13 @@ def redistribution(lab: GraphLab, graph: str, gpus: int) -> float:
     return Wires(lab.machine, lab.efficiency()).all_to_all(volumes, row)
 
 
-def redistribution_and_training(question: Question, lab: GraphLab, *, times: float) -> tuple[Cases, str]:
-    cases = [
+def redistribution_and_training(question: Question, lab: GraphLab, *, times: float) -> Cases:
+    """One all-to-all of features and entries; training of SA+GVB; one case per graph and GPU count."""
+    return [
         [times * redistribution(lab, graph, p), EPOCHS * seconds(lab, graph, GVB, p)]
         for graph in COUNTS
         for p in fitting_counts(graph)
     ]
-    return (
-        cases,
-        "one all-to-all of features and entries; training of SA+GVB; one case per graph and GPU count",
-    )
 
 
 # -- Figures 5 and 6 ---------------------------------------------------------------------------------------------------
@@ -273,9 +272,10 @@ def speedup_over_metis(question: Question, lab: GraphLab) -> WithNull:
     return [[ratio(lab, "amazon", 64, METIS, GVB)]], note, [[null_ratio(lab, "amazon", 64, METIS, GVB)]]
 
 
-def similar_on_protein(question: Question, lab: GraphLab, *, margin: float) -> tuple[Cases, str]:
+def similar_on_protein(question: Question, lab: GraphLab, *, margin: float) -> Cases:
+    """16, 32 and 64 GPUs; METIS cuts nothing here, and GVB starts from METIS, so both partitions are equal."""
     cases = []
     for p in FIG6_COUNTS:
         metis, gvb = (seconds(lab, "protein", s, p) for s in (METIS, GVB))
         cases.append([metis, gvb, (1 + margin) * metis])
-    return cases, "16, 32 and 64 GPUs; METIS cuts nothing here, and GVB starts from METIS, so both partitions are equal"
+    return cases

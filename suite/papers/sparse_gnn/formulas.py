@@ -137,12 +137,14 @@ def _from_one(processes: int) -> Volumes:
 # -- Table 3 -----------------------------------------------------------------------------------------------------------
 
 
-def features(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[int(_stand_in(question, lab).features.shape[1])]], "feature columns drawn by our stand-in's source"
+def features(question: Question, lab: GraphLab) -> Cases:
+    """Feature columns drawn by our stand-in's source."""
+    return [[int(_stand_in(question, lab).features.shape[1])]]
 
 
-def labels(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    return [[_stand_in(question, lab).classes]], "labels drawn by our stand-in's source"
+def labels(question: Question, lab: GraphLab) -> Cases:
+    """Labels drawn by our stand-in's source."""
+    return [[_stand_in(question, lab).classes]]
 
 
 def _stand_in(question: Question, lab: GraphLab) -> Any:

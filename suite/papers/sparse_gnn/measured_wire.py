@@ -50,8 +50,10 @@ def oblivious(question: Question, lab: GraphLab) -> Cases:
     return [[sum(len(set(rows)) for each in run for rows in each.received.values()) for run in runs]]
 
 
-def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """Two cases per pair of processes: rows received, and received rows that the plan's nonzero columns name."""
+def aware(question: Question, lab: GraphLab) -> Cases:
+    """Two cases per pair of processes: rows received, and received rows that the plan's nonzero columns name. Threads,
+    fused and staged; three matrices in a random order, five processes.
+    """
     cases = []
     for matrix in small_matrices():
         plan = ExchangePlan.build(matrix, Random().parts(matrix, 5, 0), Placement(5))
@@ -62,7 +64,7 @@ def aware(question: Question, lab: GraphLab) -> tuple[Cases, str]:
                     if i != q:
                         expected, received = set(nonzero_columns(plan, i, q)), traffics[i].received.get(q, [])
                         cases += [[len(expected), len(received)], [len(expected), len(expected & set(received))]]
-    return cases, "threads, fused and staged; three matrices in a random order, five processes"
+    return cases
 
 
 def bytes_by_system(
@@ -96,8 +98,10 @@ def backward(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     return cases, f"total rows, forward and backward: R-MAT {totals[0]}, planted {totals[1]}, directed {totals[2]}"
 
 
-def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    """1D by Algorithm 1 on the undivided matrix, and 1.5D by the exchange on a grid with c = 1."""
+def c1_is_1d(question: Question, lab: GraphLab) -> Cases:
+    """1D by Algorithm 1 on the undivided matrix, and 1.5D by the exchange on a grid with c = 1. Entries of the
+    product, bytes sent, and 1 plus the sums over replicas.
+    """
     matrix = operator(Planted(vertices=128, blocks=8, classes=4, features=12).load(0))
     plan = ExchangePlan.build(matrix, Random().parts(matrix, 4, 0), Placement.of(4, 1))
     traffics, z = run_product(plan, _aware(lab), width=3)
@@ -108,7 +112,7 @@ def c1_is_1d(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     sums = sum(len(traffic.sums) for traffic in traffics)
     cases: list[list[float]] = [[a or ZEROS, b or ZEROS] for a, b in entries]
     cases += [[sent_1d[i], traffics[i].bytes] for i in range(4)]
-    return [*cases, [1, 1 + sums]], "entries of the product, bytes sent, and 1 plus the sums over replicas"
+    return [*cases, [1, 1 + sums]]
 
 
 # -- sums and stages ---------------------------------------------------------------------------------------------------

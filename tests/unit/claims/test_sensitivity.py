@@ -15,7 +15,7 @@ import pytest
 
 from suite.claims import claim_text, load, plans, sensitivity, trace
 from suite.claims.claim import Evidence, Judged, Scalar, Sensitivity, Turn, Verdict
-from suite.claims.sensitivity import Variation, choice_variations, constant_variations, modelled_answers
+from suite.claims.sensitivity import choice_variations, constant_variations, modelled_answers
 from suite.claims.verdicts_now import source_of
 from suite.core.errors import InvalidRequest
 from suite.simulate.cost.efficiency import Efficiency
@@ -50,7 +50,7 @@ def source(paper: str) -> Any:
 
 
 def test_variations_are_the_other_values_of_constants_with_a_range() -> None:
-    assert [(each.name.removeprefix("efficiency.mine."), each.value) for each in constant_variations(EFFICIENCY)] == [
+    assert [(name.removeprefix("efficiency.mine."), value) for name, value in constant_variations(EFFICIENCY)] == [
         *[("products", 0.25), ("products", 1.0), ("relative", 0.5), ("relative", 1.5), ("adapters", 1), ("launch", 0.0)]
     ]
     # shares by name are multiplied, and counts stay whole
@@ -69,7 +69,7 @@ def test_every_constant_has_a_range_around_its_value(paper: str) -> None:
     assert source(paper).efficiencies
     for efficiency in source(paper).efficiencies.values():
         for each in constant_variations(efficiency):  # a value outside the constant's bounds is refused
-            trace.with_constant(efficiency, each.name.split(".")[-1], each.value)
+            trace.with_constant(efficiency, each[0].split(".")[-1], each[1])
         for constant in (*efficiency.fitted, *efficiency.chosen, *efficiency.ranges):
             low, high = min(efficiency.ranges[constant]), max(efficiency.ranges[constant])
             value = getattr(efficiency, constant)
@@ -82,14 +82,14 @@ def test_every_choice_has_other_values(paper: str) -> None:
     names = [name for group in groups for name in group["values"]]
     assert len(set(names)) == len(names)
     for each in choice_variations(paper):
-        kind, owner, *rest = each.name.split(".")
+        kind, owner, *rest = each[0].split(".")
         usual = 0 if rest == ["seed"] else None
         if kind == "graph" and rest != ["seed"]:
             usual = getattr(source(paper).graphs[owner], rest[0])
         if len(rest) == 3:
             usual = plans.scaling_plan(owner, rest[0], rest[1]).get(rest[2], 1)
-        assert each.value != usual, each
-        source(paper).varied(each.name, each.value)
+        assert each[1] != usual, each
+        source(paper).varied(each[0], each[1])
 
 
 # -- what is varied --------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_every_simulated_claim_is_in_its_file(paper: str) -> None:
     variations = {*constants, *choice_variations(paper)}
     for name, one in recorded.items():
         assert 0 <= one.varied <= len(variations), name
-        assert {Variation(turn.constant, turn.at) for turn in one.turns} <= variations, name
+        assert {(turn.constant, turn.at) for turn in one.turns} <= variations, name
         assert one.values[0] <= one.values[1], name
 
 

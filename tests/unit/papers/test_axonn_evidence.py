@@ -18,6 +18,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
 from suite.papers.axonn import counts, measured, measured_memory, scaling
 from suite.schedule import MessageDriven, OneFOneB
+from tests.support.published_runs import cases_of
 from tests.support.refusals import refused
 
 CLAIMS = {claim.id: claim for claim in load.claims()}
@@ -66,7 +67,7 @@ def test_bytes_of_a_rank_by_hand() -> None:
 def test_all_memory_falls_by_less_than_the_states() -> None:
     small = {"hidden": 48, "heads": 4, "sequence": 16}
     arguments: dict[str, Any] = {name: [value] for name, value in small.items()}
-    ((total, states),) = measured_memory.below_states(query(), None, buckets=[2000], **arguments)[0]
+    ((total, states),) = cases_of(measured_memory.below_states(query(), None, buckets=[2000], **arguments))
     assert states == 5
     assert 2 < total < 5
     assert measured_memory.memory_ratio(query(), None, bucket=2000, **small)[0][0][0] == pytest.approx(total, rel=0.02)
@@ -90,7 +91,7 @@ def test_messages_and_flops_of_a_rank_inside_by_hand() -> None:
 
 def test_the_first_rank_holds_as_many_as_there_are_stages() -> None:
     assert measured.pipeline_limit(4, 12) == 4
-    assert measured.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])[0] == [[3, 3, 3], [4, 4, 4]]
+    assert cases_of(measured.constant_in_flight(query(), None, stages=[3, 2], limits=[3, 4])) == [[3, 3, 3], [4, 4, 4]]
 
 
 def test_steps_run_beside_reductions() -> None:
@@ -103,7 +104,9 @@ def test_steps_run_beside_reductions() -> None:
 
 
 def test_division_before_the_sum_keeps_every_entry() -> None:
-    assert measured.loss_predivision(query(), None, microbatches=[8, 2], replicas=[1, 4])[0] == [[1000, 1000]] * 2
+    assert (
+        cases_of(measured.loss_predivision(query(), None, microbatches=[8, 2], replicas=[1, 4])) == [[1000, 1000]] * 2
+    )
     assert measured.finite_entries(4, 2, loss_factor=8) == 0
     with refused(InvalidRequest, subject="1000 entries stay finite", rule="every entry overflows without the division"):
         measured.loss_predivision(query(), None, microbatches=[2], replicas=[1])

@@ -169,12 +169,6 @@ def sweep(widths: int, **seconds: float) -> Any:
     }
 
 
-CLAIMS = {
-    **{"_target_": "suite.papers.samo.layer_products.Claims", "ratio": "a", "order": "b", "widths": [1]},
-    **{"batch": 576, "sparsity": 0.9, "dtype": "float16"},
-}
-
-
 def plan_of(config: RunConfig) -> Products:
     """The study that a config describes. Raises InvalidRequest."""
     check_parts(config)
@@ -261,10 +255,6 @@ REFUSED: tuple[tuple[str, Any, dict[str, object]], ...] = (
     ("sparsity", 1.0, fault("executor.sparsity", "1.0")),
     ("sparsity", -0.1, fault("executor.sparsity", "-0.1")),
     ("sparsity", 0.99999, fault("executor.sparsity", rule="leaves at least one of 16384 entries")),
-    ("claims", 5, fault("executor.claims", 5, rule="a Claims")),
-    ("claims", {**CLAIMS, "ratio": 5}, fault("executor.claims.ratio", 5)),
-    ("claims", {**CLAIMS, "ratoi": "a"}, fault("executor.claims.ratoi", "executor.claims.ratoi")),
-    ("claims", {**CLAIMS, "widths": 5}, fault("executor.claims.widths", 5)),
 )
 
 
@@ -283,4 +273,4 @@ def test_experiment_run_takes_overrides_of_scale_and_command_line() -> None:
     six = "executor.widths=[128,256,512,1024,2048,4096]"
     [run] = expand(["experiment=samo_fig1", "launch.device=cuda", "executor.dtype=float16", six])
     assert run.refusal is None
-    assert plan_of(run.config).widths == plan_of(run.config).claims.widths
+    assert plan_of(run.config).widths == [128, 256, 512, 1024, 2048, 4096]

@@ -70,8 +70,8 @@ def test_messages_of_a_fold_leave_out_the_turn() -> None:
 
 def test_pair_as_one_op_idles_as_deepseek_prints() -> None:
     """Two ranks: F&B + B - 3W = 3 + 2 - 3 ticks at equal pass times, and 2 + 3 - 3 with a shorter pair."""
-    assert overlap.bubble(at(p=2, m=4, F=1, B=2, W=1, FB=3), NONE)[0] == [[2.0]]
-    assert overlap.bubble(at(p=2, m=6, F=2, B=3, W=1, FB=4), NONE)[0] == [[4.0]]
+    assert overlap.bubble(at(p=2, m=4, F=1, B=2, W=1, FB=3), NONE) == [[2.0]]
+    assert overlap.bubble(at(p=2, m=6, F=2, B=3, W=1, FB=4), NONE) == [[4.0]]
 
 
 def test_rate_with_message_times_by_hand() -> None:
