@@ -24,7 +24,7 @@ from suite.report.tables import claim_tables, record_tables
 # of one experiment on one machine
 RUNS = 160  # runs in tables and pictures, the newest and those behind verdicts
 EARLIER = 40  # superseded records
-BOXES = 400  # boxes of all timelines
+BOXES = 300  # boxes of all timelines
 LINES = 40  # lines of the reason of a failed run
 
 
