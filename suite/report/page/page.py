@@ -186,6 +186,7 @@ def render(
     environment.globals.update(
         overview=provenance_table.overview(store.entries),
         scores=scorecard.scores(judged),
+        verdict_columns=scorecard.COLUMNS,
         turning=claim_tables.turning(judged),
         sections=planned,
         records=len(store.entries),

@@ -69,7 +69,7 @@ def papers(
                 (scorecard.paper(verdict), display.removeprefix(f"{verdict.claim.paper} ")), []
             ).append(verdict)
     experiments = _experiments(groups)
-    names = [*load.titles().values(), *scorecard.papers(judged), *(paper for paper, _ in newest)]
+    names = [*load.titles().values(), *scorecard.values(judged, "paper"), *(paper for paper, _ in newest)]
     papers_drawn = []
     for paper in dict.fromkeys(names):
         figure_names = {short for name, short in (*newest, *by_display) if name == paper}

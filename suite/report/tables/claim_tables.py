@@ -26,6 +26,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
 _VERDICTS = list(Verdict)
 TURNS, STAYS, NOT_VARIED, NO_MODEL = "turns", "stays", "not varied", "no model"  # of a verdict, over the constants
 _MOST_CASES = 4
+_LONGEST_COMMAND = 200  # characters
 _MOST_TERMS = 6
 _MOST_LINKS = 5
 _SETTING = 64  # characters of a setting in a row; the whole stands in the claim file
@@ -236,10 +237,7 @@ def filters(judged: Sequence[Judged]) -> list[tuple[str, list[str], Any]]:
     every = (TURNS, STAYS, NOT_VARIED, NO_MODEL)
     states = {sensitivity(verdict) for verdict in judged}
     return [
-        ("paper", scorecard.papers(judged), scorecard.paper),
-        ("verdict", scorecard.verdicts(judged), lambda item: item.verdict.value),
-        ("scope", scorecard.scopes(judged), scorecard.scope),
-        ("evidence", scorecard.evidences(judged), scorecard.evidence),
+        *((name, scorecard.values(judged, name), of) for name, (of, _) in scorecard.FIELDS.items()),
         ("sensitivity", [name for name in every if name in states], sensitivity),
     ]
 
@@ -263,6 +261,7 @@ def _why(judged: Judged, context: ClaimContext, decided: Sequence[str] = ()) -> 
         ("Sensitivity", _sensitivity(judged)),
     )
     code = command(judged)
+    code = code if len(code) <= _LONGEST_COMMAND else f"{code[:_LONGEST_COMMAND]} … (the whole is in claims.json)"
     facts = tuple(line for line in lines if line[1])
     return Cell(judged.why, links=links, code=code, fold="details" if facts or links or code else "", lines=facts)
 
@@ -338,7 +337,8 @@ DECISIONS = (
 
 def cards(judged: Sequence[Judged]) -> Sequence[tuple[str, Sequence[str]]]:
     """Kinds of tables that become cards on a narrow screen, with the headings of their cells."""
-    kinds = [f"{count.sign} {count.name}" for count in scorecard.counts(judged) if count.count]
+    counted = {scorecard.column(one.verdict, one.evidence) for one in judged}
+    kinds = [f"{kind.sign} {name}" for name, kind in scorecard.COLUMNS.items() if name in counted]
     return (
         ("claims", [column.name for column in FULL]),
         ("beside", [column.name for column in BESIDE]),

@@ -16,7 +16,7 @@ from suite.claims import load
 from suite.claims.claim import Evidence, Verdict
 from suite.core.errors import InvalidRequest
 from suite.report.files import write
-from suite.report.tables.scorecard import KINDS, NO_EVIDENCE, SIGNS
+from suite.report.tables.scorecard import COLUMNS, NO_EVIDENCE, SIGNS, column
 
 _VERDICTS = [each.value for each in Verdict]
 _EVIDENCE = [*(each.value for each in Evidence), NO_EVIDENCE]
@@ -70,12 +70,11 @@ def _evidence(name: str, found: Sequence[ClaimCount]) -> str:
 
 def by_paper(claims: Sequence[ClaimCount]) -> str:
     """One table: a row per column of the page's scorecard, a column per paper."""
-    papers = [[one for one in claims if one.paper == paper] for paper in load.titles()]
-    rows = {
-        f"{SIGNS[kind.verdict]} {kind.name}": [sum(kind.holds(*one[1:]) for one in found) for found in papers]
-        for kind in KINDS
-    }
-    return _table([*load.titles().values()], {**rows, "claims": [*map(len, papers)]})
+    titles = load.titles()
+    counts = Counter((one.paper, column(one.verdict, one.evidence)) for one in claims)
+    rows = {f"{kind.sign} {name}": [counts[paper, name] for paper in titles] for name, kind in COLUMNS.items()}
+    whole = Counter(one.paper for one in claims)
+    return _table([*titles.values()], {**rows, "claims": [whole[paper] for paper in titles]})
 
 
 def _table(columns: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:

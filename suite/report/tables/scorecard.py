@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
 
 from suite.claims import load
 from suite.claims.claim import Evidence, Judged, Scope, Verdict
@@ -24,67 +27,18 @@ SIGNS = {
     Verdict.CONTRADICTED: "✗",
     Verdict.NOT_RUN: "○",
 }
-TONES = {
-    Verdict.REPRODUCED: "good",
-    Verdict.MATCHED: "trend",
-    Verdict.TREND_ONLY: "trend",
-    Verdict.CONSISTENT: "fitted",
-    Verdict.CALIBRATED: "fitted",
-    Verdict.CALIBRATED_MISSED: "fitted",
-    Verdict.FED: "fitted",
-    Verdict.NO_BETTER: "fitted",
-    Verdict.UNDECIDED: "faint",
-    Verdict.NOT_MATCHED: "faint",
-    Verdict.DIFFERS_ON_STAND_IN: "faint",
-    Verdict.DIFFERS: "bad",
-    Verdict.CONTRADICTED: "bad",
-    Verdict.NOT_RUN: "faint",
-}
+_GROUPS = {"good": "✓", "trend": "∼≈", "fitted": "=◇◈◁∅", "faint": "?≁≉○", "bad": "≠✗"}
+TONES = {verdict: tone for verdict, sign in SIGNS.items() for tone, signs in _GROUPS.items() if sign in signs}
 NO_EVIDENCE = "none"
-
-
 _BY_EVIDENCE = (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.DIFFERS)  # counted separately for each evidence
 _OURS = (Evidence.MEASURED, Evidence.DERIVED)
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictColumn:
+class VerdictColumn(NamedTuple):
     """A column of the scorecard: a verdict, with its evidence where it is counted separately for each."""
 
     verdict: Verdict
-    evidence: Evidence | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.verdict}, {self.evidence}" if self.evidence else self.verdict.value
-
-    def holds(self, verdict: str, evidence: str | None) -> bool:
-        return verdict == self.verdict and self.evidence in (None, evidence)
-
-
-KINDS = tuple(
-    VerdictColumn(verdict, each) for verdict in Verdict for each in (_OURS if verdict in _BY_EVIDENCE else (None,))
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Number of claims of a row in one column."""
-
-    kind: VerdictColumn
-    count: int
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.kind.verdict
-
-    @property
-    def name(self) -> str:
-        return self.kind.name
-
-    @property
-    def evidence(self) -> str:
-        return self.kind.evidence.value if self.kind.evidence else ""
+    evidence: str
 
     @property
     def sign(self) -> str:
@@ -95,21 +49,36 @@ class Count:
         return TONES[self.verdict]
 
 
-@dataclass(frozen=True, slots=True)
-class ScorecardRow:
-    """One row of the scorecard.
+def column(verdict: str, evidence: str | None) -> str:
+    """Name of the column that counts a claim: 'reproduced, measured', 'not run'."""
+    return f"{verdict}, {evidence}" if verdict in _BY_EVIDENCE else str(verdict)
 
-    Attributes:
-        name: Heading of the row.
-        value: Value of the filter of the claims table.
-        counts: A count for each column.
-        total: Number of claims.
-    """
 
-    name: str
-    value: str
-    counts: tuple[Count, ...]
-    total: int
+COLUMNS: Mapping[str, VerdictColumn] = {
+    column(verdict, kind): VerdictColumn(verdict, kind)
+    for verdict in Verdict
+    for kind in (_OURS if verdict in _BY_EVIDENCE else ("",))
+}
+
+
+def paper(judged: Judged) -> str:
+    """Name of the paper on the page."""
+    return load.titles().get(judged.claim.paper, judged.claim.paper)
+
+
+FIELDS: Mapping[str, tuple[Callable[[Judged], str], Sequence[str]]] = {  # of a claim, with the order of their values
+    "paper": (paper, ()),
+    "verdict": (lambda judged: judged.verdict.value, [each.value for each in Verdict]),
+    "scope": (lambda judged: judged.scope.value, [each.value for each in Scope]),
+    "evidence": (lambda judged: judged.evidence or NO_EVIDENCE, [*(each.value for each in Evidence), NO_EVIDENCE]),
+}
+
+
+def values(judged: Sequence[Judged], field: str) -> list[str]:
+    """The values of a field that occur: those of its order, then the others as they come."""
+    of, order = FIELDS[field]
+    seen = dict.fromkeys(map(of, judged))
+    return [*(value for value in order if value in seen), *(value for value in seen if value not in order)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,78 +88,25 @@ class Score:
     Attributes:
         title: Title of the table.
         field: Filter of the claims table for the property.
-        lines: The rows.
-        total: All claims.
-        whole: Whether `total` is the last row.
+        counts: Number of claims; a row per value of the field, a column per verdict that occurs.
     """
 
     title: str
     field: str
-    lines: tuple[ScorecardRow, ...]
-    total: ScorecardRow
-    whole: bool
-
-
-def paper(judged: Judged) -> str:
-    """Name of the paper on the page."""
-    return load.titles().get(judged.claim.paper, judged.claim.paper)
-
-
-def scope(judged: Judged) -> str:
-    return judged.scope.value
-
-
-def evidence(judged: Judged) -> str:
-    return judged.evidence.value if judged.evidence else NO_EVIDENCE
-
-
-def papers(judged: Sequence[Judged]) -> list[str]:
-    """The papers' names, in the order of the claims."""
-    return list(dict.fromkeys(paper(verdict) for verdict in judged))
-
-
-def evidences(judged: Sequence[Judged]) -> list[str]:
-    """The kinds of evidence that occur, the strongest first."""
-    return _known([*(member.value for member in Evidence), NO_EVIDENCE], (evidence(member) for member in judged))
-
-
-def scopes(judged: Sequence[Judged]) -> list[str]:
-    return _known([member.value for member in Scope], (scope(member) for member in judged))
-
-
-def verdicts(judged: Sequence[Judged]) -> list[str]:
-    return _known([member.value for member in Verdict], (member.verdict.value for member in judged))
-
-
-def _known(order: Sequence[str], found: Iterable[str]) -> list[str]:
-    """The values that occur: first in the given order, then any other."""
-    seen = dict.fromkeys(found)
-    return [name for name in order if name in seen] + [name for name in seen if name not in order]
+    counts: pd.DataFrame
 
 
 def scores(judged: Sequence[Judged]) -> list[Score]:
     """The scorecard's tables; none where there are no claims."""
-    if not judged:
-        return []
-    return [
-        _score("By paper", "paper", judged, papers(judged), paper),
-        _score("By scope: how our run relates to the published one", "scope", judged, scopes(judged), scope),
-        _score("By evidence: how our value came about", "evidence", judged, evidences(judged), evidence),
-    ]
+    titles = {
+        "paper": "By paper",
+        "scope": "By scope: how our run relates to the published one",
+        "evidence": "By evidence: how our value came about",
+    }
+    return [Score(title, field, _counts(judged, field)) for field, title in titles.items()] if judged else []
 
 
-def counts(judged: Sequence[Judged], kinds: Sequence[VerdictColumn] = KINDS) -> tuple[Count, ...]:
-    """Number of these claims in each column."""
-    return tuple(Count(kind, sum(kind.holds(one.verdict, one.evidence) for one in judged)) for kind in kinds)
-
-
-def _score(
-    title: str, field: str, judged: Sequence[Judged], names: Sequence[str], of: Callable[[Judged], str]
-) -> Score:
-    kinds = [count.kind for count in counts(judged) if count.count]
-    lines = tuple(_line(name, name, [verdict for verdict in judged if of(verdict) == name], kinds) for name in names)
-    return Score(title, field, lines, _line("all", "", judged, kinds), whole=field == "paper")
-
-
-def _line(name: str, value: str, judged: Sequence[Judged], kinds: Sequence[VerdictColumn]) -> ScorecardRow:
-    return ScorecardRow(name, value, counts(judged, kinds), len(judged))
+def _counts(judged: Sequence[Judged], field: str) -> pd.DataFrame:
+    columns = [column(one.verdict, one.evidence) for one in judged]
+    table = pd.crosstab(pd.Index([FIELDS[field][0](one) for one in judged]), pd.Index(columns))
+    return table.loc[values(judged, field), [name for name in COLUMNS if name in table]]

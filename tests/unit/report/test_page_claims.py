@@ -16,7 +16,7 @@ from suite.core.record import Metric, Source
 from suite.report.load import read_store
 from suite.report.page.page import breakable, render
 from suite.report.tables.claim_tables import anchor, plain, published, setting, short
-from suite.report.tables.scorecard import SIGNS, TONES, scores
+from suite.report.tables.scorecard import COLUMNS, SIGNS, TONES, scores
 from tests.support.pages import Page, site
 from tests.support.report_records import in_store, make, store
 
@@ -84,31 +84,21 @@ def words(markup: str) -> str:
 def test_the_scorecard_counts_every_claim_once() -> None:
     judgements = [judged(claim(f"a.{i}"), verdict) for i, verdict in enumerate(Verdict)]
     judgements += [judged(claim("s.1", paper="samo"), Verdict.MATCHED, evidence=Evidence.SIMULATED)]
-    by_paper, by_scope, by_evidence = scores(judgements)
-    assert [(line.name, [c.count for c in line.counts], line.total) for line in by_paper.lines] == [
-        ("AxoNN", [1] * 14, 14),
-        ("SAMO", [0, 1] + [0] * 12, 1),
-    ]
-    assert [c.verdict for c in by_paper.total.counts] == list(Verdict)
-    assert [c.count for c in by_paper.total.counts] == [1, 2] + [1] * 12
-    assert by_paper.total.total == 15
-    assert [(line.name, line.total) for line in by_scope.lines] == [("as published", 15)]
-    assert [(line.name, line.total) for line in by_evidence.lines] == [("measured", 13), ("simulated", 1), ("none", 1)]
+    by_paper, by_scope, by_evidence = (score.counts for score in scores(judgements))
+    assert by_paper.T.to_dict("list") == {"AxoNN": [1] * 14, "SAMO": [0, 1] + [0] * 12}
+    assert [COLUMNS[name].verdict for name in by_paper] == list(Verdict)
+    assert by_scope.sum(axis=1).to_dict() == {"as published": 15}
+    assert [*by_evidence.sum(axis=1).items()] == [("measured", 13), ("simulated", 1), ("none", 1)]
 
 
 def test_measured_and_derived_are_counted_apart() -> None:
-    for verdict, apart in (
-        (Verdict.REPRODUCED, True),
-        (Verdict.TREND_ONLY, True),
-        (Verdict.DIFFERS, True),
-        (Verdict.CONTRADICTED, False),
-        (Verdict.DIFFERS_ON_STAND_IN, False),
-    ):
+    for verdict in Verdict:
         judgements = [judged(claim("a"), verdict), judged(claim("b"), verdict, evidence=Evidence.DERIVED)]
-        counted = [(count.evidence, count.count) for count in scores(judgements)[0].total.counts]
-        assert counted == ([("measured", 1), ("derived", 1)] if apart else [("", 2)])
+        counted = [*scores(judgements)[0].counts.sum().items()]
+        apart = verdict in (Verdict.REPRODUCED, Verdict.TREND_ONLY, Verdict.DIFFERS)
+        assert counted == ([(f"{verdict}, {kind}", 1) for kind in ("measured", "derived")] if apart else [(verdict, 2)])
     judgements = [judged(claim("a"), Verdict.TREND_ONLY, scope=Scope.STAND_IN), judged(claim("b"))]
-    assert [(line.name, line.total) for line in scores(judgements)[1].lines] == [("as published", 1), ("stand-in", 1)]
+    assert [*scores(judgements)[1].counts.sum(axis=1).items()] == [("as published", 1), ("stand-in", 1)]
     assert len(set(SIGNS.values())) == len(Verdict)
     assert set(TONES) == set(SIGNS) == set(Verdict)
 
