@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -50,15 +49,11 @@ class Random(Partitioner):
 class External(Partitioner):
     """A partition from a text file of another program, such as Graph-VB or gpmetis.
 
-    Attributes:
-        file: Path of a text file of integers separated by white space.
-        form: "parts": the file lists the part of each vertex. "sizes": it lists the number of vertices of each part,
-            for vertices numbered part by part. "auto": sizes if the file does not hold n numbers, or if it holds n = k
-            numbers and its name ends in "sizes"; otherwise parts.
+    `file` holds integers separated by white space: the part of each vertex, or, for vertices numbered part by part, the
+    number of vertices of each part. A file of n = k numbers holds parts, unless its name ends in "sizes".
     """
 
     file: str
-    form: Literal["auto", "parts", "sizes"] = "auto"
     name: str = "external"
     seedable = False
 
@@ -73,15 +68,11 @@ class External(Partitioner):
                 out of range.
         """
         n, numbers = matrix.shape[0], self._numbers()
-        sizes = self.form == "sizes"
-        if self.form == "auto":
-            sizes = len(numbers) != n or (Path(self.file).name.endswith("sizes") and n == k)
-        if not sizes and len(numbers) == n:
+        if len(numbers) == n and not (n == k and self.file.endswith("sizes")):
             return validate_parts(numbers, n, k).astype(np.int32)
-        rule = f"the part of each of {n} vertices" + (f", or {k} sizes that sum to {n}" if sizes else "")
+        rule = f"the part of each of {n} vertices, or {k} sizes that sum to {n}"
         what = f"{Path(self.file).name}: {len(numbers)} numbers that sum to {int(numbers.sum())}"
-        odd = not sizes or len(numbers) != k or (numbers < 0).any() or int(numbers.sum()) != n
-        refuse([(odd, what, rule)])
+        refuse([(len(numbers) != k or (numbers < 0).any() or int(numbers.sum()) != n, what, rule)])
         return np.repeat(np.arange(k, dtype=np.int32), numbers)
 
     def _numbers(self) -> IntArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -166,19 +165,18 @@ def test_metis_leaves_no_part_empty_and_prints_nothing(k: int, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
-def external(folder: Path, text: str, name: str = "a.part", form: Any = "auto") -> External:
+def external(folder: Path, text: str, name: str = "a.part") -> External:
     (folder / name).write_text(text)
-    return External(str(folder / name), form)
+    return External(str(folder / name))
 
 
 def test_external_file_of_parts_or_sizes(tmp_path: Path) -> None:
-    for text, name, form, parts in (
-        ("0\n1\n1\n0\n", "a.part", "auto", [0, 1, 1, 0]),
-        ("1 3\n", "a.part-sizes", "auto", [0, 1, 1, 1]),
-        ("3 1", "a.part", "sizes", [0, 0, 0, 1]),
-        (" 4\n0", "a.part", "auto", [0, 0, 0, 0]),
+    for text, parts in (
+        ("0\n1\n1\n0\n", [0, 1, 1, 0]),
+        ("1 3\n", [0, 1, 1, 1]),
+        (" 4\n0", [0, 0, 0, 0]),
     ):
-        each = external(tmp_path, text, name, form)
+        each = external(tmp_path, text)
         assert each.probe() == Ready()
         assert each.parts(graph(4), 2, 0).tolist() == parts
     # the name decides if there are as many parts as vertices
