@@ -19,7 +19,7 @@ import torch
 
 from baselines.sputnik import UNTRIED, cpu
 from baselines.sputnik.linear import kernels_of
-from baselines.sputnik.structure import structure_of
+from baselines.sputnik.structure import Structure
 from suite import accelerator
 from suite.core.errors import RankError
 from suite.papers.samo.layer_products import ALONE, CSR, DENSE, PRODUCTS, SPUTNIK, Sweep
@@ -98,7 +98,7 @@ def torch_csr(layer: Layer) -> tuple[Calls, list[str]]:
     if into is None or sampled is None:
         return {}, [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
     size = layer.weight.shape[0]
-    structure = structure_of(layer.index, outputs=size, inputs=size)
+    structure = Structure(layer.index, outputs=size, inputs=size)
     forward = cpu.matrix(structure.weight, layer.values.to(into))
     backward = cpu.matrix(structure.transposed, layer.values[structure.order.long()].to(into))
     nothing = cpu.matrix(structure.weight, torch.zeros_like(layer.values, dtype=sampled))
@@ -123,7 +123,7 @@ def torch_csr(layer: Layer) -> tuple[Calls, list[str]]:
 def sputnik(layer: Layer) -> Calls:
     """The layer as it is trained (linear.py), and its kernels on activations (features, batch)."""
     size, kernels = layer.weight.shape[0], kernels_of(layer.weight.device)
-    structure, values = structure_of(layer.index, outputs=size, inputs=size), layer.values
+    structure, values = Structure(layer.index, outputs=size, inputs=size), layer.values
     turned, back = layer.x.t().contiguous(), layer.grad.t().contiguous()
 
     def forward(x: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def sputnik(layer: Layer) -> Calls:
 
 def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype | None:
     """The first type, the layer's own or float32, for which `call` has a kernel for a sparse and a dense matrix."""
-    few = structure_of(torch.arange(0, 1024, 3, device=like.device), outputs=32, inputs=32).weight
+    few = Structure(torch.arange(0, 1024, 3, device=like.device), outputs=32, inputs=32).weight
     for kind in dict.fromkeys((like.dtype, torch.float32)):
         one = torch.ones(32, 32, dtype=kind, device=like.device)
         try:

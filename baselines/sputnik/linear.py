@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from baselines.sputnik import cpu
-from baselines.sputnik.structure import NAMES, Side, Structure, longest_row, structure_of
+from baselines.sputnik.structure import Structure
 from suite import accelerator
 from suite.core.errors import InvalidRequest, MissingDependency
 
@@ -66,10 +66,8 @@ class Product(torch.autograd.Function):
 class SparseLinear(nn.Module):
     """A linear layer with the kept flat positions `index`: `values` (kept,), and a dense `bias`.
 
-    It maps (..., inputs) to (..., outputs). The structure consists of buffers, so it moves with the layer.
+    It maps (..., inputs) to (..., outputs).
     """
-
-    structure: Structure
 
     def __init__(self, linear: nn.Linear, index: Tensor) -> None:
         """Copy the kept weights of `linear`, and share its bias.
@@ -81,27 +79,7 @@ class SparseLinear(nn.Module):
         weight = linear.weight.detach().reshape(-1)
         self.values = nn.Parameter(weight[index.to(weight.device).long()].clone())
         self.bias = linear.bias
-        structure = structure_of(index, outputs=self.outputs, inputs=self.inputs)
-        for side in ("weight", "transposed"):
-            for name in NAMES:
-                self.register_buffer(f"{side}_{name}", getattr(getattr(structure, side), name).to(weight.device))
-        self.register_buffer("order", structure.order.to(weight.device))
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Rebuild the structure after the buffers were written or moved."""
-
-        def side(name: str, rows: int, width: int) -> Side:
-            offsets, columns, swizzle = (self.get_buffer(f"{name}_{part}") for part in NAMES)
-            return Side(rows, width, offsets, columns, swizzle, longest_row(offsets))
-
-        weight, transposed = side("weight", self.outputs, self.inputs), side("transposed", self.inputs, self.outputs)
-        self.structure = Structure(weight, transposed, self.get_buffer("order"))
-
-    def _apply(self, fn: Any, recurse: bool = True) -> SparseLinear:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.refresh()
-        return self
+        self.structure = Structure(index, outputs=self.outputs, inputs=self.inputs).to(weight.device)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.inputs:

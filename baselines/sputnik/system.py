@@ -88,7 +88,8 @@ class Sputnik(EngineSystem):
     def load(self, path: str | Path) -> Loaded:
         loaded = super().load(path)
         for layer in self.sparse_layers:
-            layer.refresh()
+            layer.structure.weight.refresh()
+            layer.structure.transposed.refresh()
         return loaded
 
 
