@@ -223,7 +223,7 @@ def render(
         texts[page] = shown("experiment", page, title, shown=own_sections)
     if alone:
         texts = {experiment_page(name): texts[experiment_page(name)] for name in names}
-    style = environment.get_template("style.css").render(labels=claim_tables.cards(judged))
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8") + claim_tables.headings_of_cards(judged)
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     return linked(texts) | {STYLE: f"{style}\n{svg.SHEET}\n", SCRIPT: script}
 

@@ -335,16 +335,21 @@ DECISIONS = (
 )
 
 
-def cards(judged: Sequence[Judged]) -> Sequence[tuple[str, Sequence[str]]]:
-    """Kinds of tables that become cards on a narrow screen, with the headings of their cells."""
+_CARDS = {"claims": FULL, "beside": BESIDE, "decisions": DECISIONS}  # columns by the class of the table
+
+
+def headings_of_cards(judged: Sequence[Judged]) -> str:
+    """CSS that puts its heading in front of each cell of a table that becomes a list of cards on a narrow screen."""
     counted = {scorecard.column(one.verdict, one.evidence) for one in judged}
     kinds = [f"{kind.sign} {name}" for name, kind in scorecard.COLUMNS.items() if name in counted]
-    return (
-        ("claims", [column.name for column in FULL]),
-        ("beside", [column.name for column in BESIDE]),
-        ("decisions", [column.name for column in DECISIONS]),
-        ("score", ["", *kinds, "claims"]),
-    )
+    tables = {name: [column.name for column in columns] for name, columns in _CARDS.items()}
+    rules = [
+        f'  .{name} td:nth-child({place})::before {{ content: "{heading}"; }}'
+        for name, headings in (tables | {"score": ["", *kinds, "claims"]}).items()
+        for place, heading in enumerate(headings, 1)
+        if heading
+    ]
+    return "\n".join(["@media (max-width: 70rem) {", *rules, "}"])
 
 
 def decision_anchor(name: str) -> str:
