@@ -41,7 +41,7 @@ def bandwidth(group: SpacedRanks, machine: Machine, generation: SoftwareGenerati
 
 
 def latency(group: SpacedRanks, machine: Machine, generation: SoftwareGeneration) -> float:
-    """Seconds of a collective without bytes: rings inside nodes, trees between nodes."""
+    """Seconds of an all-reduce without bytes: rings inside nodes, trees between nodes."""
     on_node = group.per_node(machine)
     nodes = ceil(group.size / on_node)
     between = 2 * ceil(log2(nodes)) * generation.network_hop if nodes > 1 else 0.0
@@ -49,11 +49,16 @@ def latency(group: SpacedRanks, machine: Machine, generation: SoftwareGeneration
 
 
 def gather_seconds(size: float, group: SpacedRanks, machine: Machine, generation: SoftwareGeneration) -> float:
-    """Seconds of an all-gather or a reduce-scatter of `size` bytes in total."""
+    """Seconds of an all-gather or a reduce-scatter of `size` bytes in total.
+
+    NCCL has no tree for them: one ring passes all ranks, so 512 ranks on 64 nodes take 448 hops inside nodes and 63
+    between nodes.
+    """
     if group.size == 1:
         return 0.0
-    moved = scatter_volume(size, group.size) / bandwidth(group, machine, generation)
-    return latency(group, machine, generation) + moved
+    nodes = ceil(group.size / group.per_node(machine))
+    hops = (group.size - nodes) * generation.hop + (nodes - 1) * generation.network_hop
+    return generation.collective + hops + scatter_volume(size, group.size) / bandwidth(group, machine, generation)
 
 
 def all_reduce_seconds(size: float, group: SpacedRanks, machine: Machine, generation: SoftwareGeneration) -> float:

@@ -11,7 +11,7 @@ are in generations.json, which a browser reads too:
     fused       kernels of 2021 and 2022: fused softmax, fused bias and activation, attention scores in memory
     megatron    Megatron-LM in 2020 and 2021, which the software of Summit's papers has: each kernel moves the bytes of
                 its inputs and outputs. The constants are from before the first comparison with public measurements. Not
-                a generation of the public cells, whose other sources are slower.
+                fitted to any of them; the cells of Megatron-LM alone use it.
     flash       2023: flash attention, otherwise as fused
     compiled    graphs compiled by torch.compile, with flash attention
     fp8         products in FP8 (Transformer Engine), with overlapped tensor parallelism and fused attention of cuDNN

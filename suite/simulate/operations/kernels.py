@@ -16,9 +16,8 @@ TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.94), (128, 64, 0.8), (64
 """Rows and columns of the tiles of matrix products, and the share of the largest tile's rate that each reaches. Smaller
 tiles load more bytes per flop. A library chooses the fastest."""
 ALIGNED = 8
-"""Matrix units of 16-bit types read rows of a multiple of this many entries."""
-MISALIGNED = 0.15
-"""Share of the rate that a product of other sizes reaches."""
+"""Matrix units of 16-bit types read rows of a multiple of this many entries. Products of other sizes, such as those of
+heads of 108 entries, run on the vector units in single precision."""
 OPERAND_BYTES = {"tensorfloat32": 4.0, "float16": 2.0, "bfloat16": 2.0, "float8": 1.0, "float4": 0.5625}
 """Bytes of an operand by type. FP4 has a scale for every 16 entries."""
 
@@ -51,8 +50,6 @@ def tile_share(rows: float, columns: float, depth: float, count: float, units: i
     The tiles of a product are computed in waves, one tile for each compute unit. A part of a wave takes as long as a
     full one.
     """
-    if any(round(side) % ALIGNED for side in (columns, depth)):
-        return MISALIGNED
     best = 0.0
     for height, width, rate in TILES:
         tiles = ceil(rows / height) * ceil(columns / width) * count
@@ -75,11 +72,15 @@ class DeviceRates:
         kind = product.precision or precision
         units = self.machine.compute_units
         start = self.generation.start
-        share = self.share * tile_share(product.rows, product.columns, product.depth, product.count, units, start)
+        rate = self.machine.peak_of(kind)
+        if any(round(side) % ALIGNED for side in (product.columns, product.depth)):
+            rate = self.machine.peak.get("float32", rate)
+        else:
+            rate *= tile_share(product.rows, product.columns, product.depth, product.count, units, start)
         operand = OPERAND_BYTES[kind]
         entries = (product.rows + product.columns) * product.depth * operand
         moved = product.count * (entries + product.rows * product.columns * max(product.result_bytes, operand))
-        return max(product.flops / (share * self.machine.peak_of(kind)), moved / self.traffic) + self.generation.pause
+        return max(product.flops / (self.share * rate), moved / self.traffic) + self.generation.pause
 
     def attention(self, flops: float, kernel: str, *, backward: bool) -> float:
         """Seconds of a flash attention kernel, which computes in 16 bits."""

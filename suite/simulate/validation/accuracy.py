@@ -38,7 +38,6 @@ from suite.simulate.validation.calibrate import (
 from suite.simulate.validation.cells import PublicCell, load_cells
 from suite.simulate.validation.schedule_steps import scheduled_error
 from suite.simulate.validation.tables import ACCURACY, CONSTANTS, NULL
-from suite.simulate.validation.variants import CHOSEN, ModelVariant, best_without, recorded_variants
 
 BACKWARD_PASSES = 3  # passes of a training step: a forward pass, and a backward pass of twice its flops
 PROBES = (0.45, 0.9)  # shares at which each cell is simulated for the spread of a constant
@@ -116,9 +115,9 @@ def score(cells: Sequence[PublicCell], *, varied: bool = True) -> Accuracy:
     return Accuracy(pd.DataFrame(rows), constant_spreads(cells) if varied else pd.DataFrame(own))
 
 
-def answers(cells: Sequence[PublicCell], fitted: Shares, variant: ModelVariant = CHOSEN) -> list[CellAnswer]:
+def answers(cells: Sequence[PublicCell], fitted: Shares) -> list[CellAnswer]:
     """Point answers on all cells."""
-    return map_on_cores(partial(answer, fitted=fitted, variant=variant), cells)
+    return map_on_cores(partial(answer, fitted=fitted), cells)
 
 
 def schedule_name(cell: PublicCell) -> str:
@@ -138,7 +137,7 @@ def _sweep(cell: PublicCell) -> str:
 
 
 def family_errors(cells: Sequence[PublicCell]) -> dict[str, float]:
-    """Error of each scored cell when its family is left out of everything chosen or fitted, by id."""
+    """Error of each scored cell when every constant is fitted without its family, by id."""
     families = list(dict.fromkeys(cell.family for cell in cells if cell.scored))
     found = map_on_cores(partial(_errors_without, cells=cells), families, few=1)
     return {cell: error for errors in found for cell, error in errors.items()}
@@ -148,10 +147,8 @@ def _errors_without(family: str, cells: Sequence[PublicCell]) -> dict[str, float
     """Error of each scored cell of a family without it. A file of one family is fitted to the public cells."""
     others = [cell for cell in cells if cell.family != family]
     others = others if any(cell.scored for cell in others) else [c for c in load_cells() if c.family != family]
-    variant = best_without({cell.group for cell in cells if cell.family == family}, recorded_variants())
-    fitted = shares(fit_all(others, variant))
-    members = [cell for cell in cells if cell.family == family and cell.scored]
-    return {cell.id: answer(cell, fitted, variant).error for cell in members}
+    fitted = shares(fit_all(others))
+    return {cell.id: answer(cell, fitted).error for cell in cells if cell.family == family and cell.scored}
 
 
 # -- null models -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation.adapter import plausible_setups, to_setup
 from suite.simulate.validation.calibrate import Shares, pair_of, share_of, with_share
 from suite.simulate.validation.cells import PublicCell
-from suite.simulate.validation.variants import CHOSEN, ModelVariant
 
 REFUSED = 1.0
 
@@ -44,15 +43,14 @@ class CellAnswer:
         return self.tokens_per_second / measured - 1
 
 
-def answer(cell: PublicCell, fitted: Shares, variant: ModelVariant = CHOSEN) -> CellAnswer:
+def answer(cell: PublicCell, fitted: Shares) -> CellAnswer:
     """Point answer on a cell: unknown settings take the defaults of their software generation.
 
     Args:
         fitted: Constant of large products, by family of devices and generation.
     """
     try:
-        setup = variant.of(to_setup(cell))
-        step = simulate_step(with_share(setup, share_of(pair_of(cell), fitted)))
+        step = simulate_step(with_share(to_setup(cell), share_of(pair_of(cell), fitted)))
     except SuiteError as error:
         return CellAnswer(cell, refusal=str(error))
     return CellAnswer(cell, step.tokens_per_second, step.peak_memory, step.fits)

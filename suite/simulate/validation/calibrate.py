@@ -22,9 +22,9 @@ from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation.adapter import machines, scored_setups, to_setup
 from suite.simulate.validation.cells import PublicCell
-from suite.simulate.validation.variants import CHOSEN, ModelVariant
 
 MOST_CONSTANTS = 10
+BLIND = "megatron"  # generation whose constants are from before the first comparison; none is fitted to its cells
 LOWEST, HIGHEST = 0.05, 1.0  # no product is quicker than the best published one of its device (Machine.sustained)
 SECANTS, CLOSE = 6, 1e-4  # most secants of a fit, and the relative error of a step at which it ends
 
@@ -61,7 +61,7 @@ def candidates(cells: Sequence[PublicCell]) -> dict[Pair, list[PublicCell]]:
     """Cells from which each fitted pair may choose, in ascending order of size."""
     sizes = {cell.id: size(setup) for cell, setup in scored_setups(cells)}
     scored = [cell for cell in cells if cell.id in sizes]
-    counts = Counter(map(pair_of, scored))
+    counts = Counter(pair_of(cell) for cell in scored if cell.generation != BLIND)
     chosen = {}
     for pair, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_CONSTANTS]:
         groups = Counter(cell.group for cell in scored if pair_of(cell) == pair)
@@ -83,13 +83,13 @@ def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
 
 
 @lru_cache(maxsize=512)
-def fit(cell: PublicCell, variant: ModelVariant = CHOSEN) -> float:
+def fit(cell: PublicCell) -> float:
     """Constant with which the simulator gives the measured throughput of a cell, or the nearest bound.
 
     The time of a step is nearly linear in the inverse of the share, so a few secants find it. Fits are kept, because
     leaving a family out fits the cells of the other families again.
     """
-    setup = variant.of(to_setup(cell))
+    setup = to_setup(cell)
     target = setup.batch * setup.model.sequence / setup.devices / (cell.tokens_per_second or 1.0)
 
     def seconds(inverse: float) -> float:
@@ -106,10 +106,10 @@ def fit(cell: PublicCell, variant: ModelVariant = CHOSEN) -> float:
     return 1 / b
 
 
-def fit_all(cells: Sequence[PublicCell], variant: ModelVariant = CHOSEN) -> tuple[FittedConstant, ...]:
+def fit_all(cells: Sequence[PublicCell]) -> tuple[FittedConstant, ...]:
     """Constants of all fitted pairs."""
     chosen = sorted(median_cells(cells).items())
-    return tuple(FittedConstant(*pair, round(fit(cell, variant), 4), cell.id) for pair, cell in chosen)
+    return tuple(FittedConstant(*pair, round(fit(cell), 4), cell.id) for pair, cell in chosen)
 
 
 def shares(fitted: Sequence[FittedConstant]) -> Shares:

@@ -135,7 +135,7 @@ def test_table_2_held_out() -> None:
     assert missed == {("sputnik", 1024), ("axonn", 2048), *rivals}
     assert max(errors.values()) < 11.5
     assert fmean(errors.values()) == pytest.approx(5.5, abs=0.2)
-    assert max(errors["axonn_samo", gpus] for gpus in samo.counts("gpt3_13b")) < 2.5
+    assert max(errors["axonn_samo", gpus] for gpus in samo.counts("gpt3_13b")) < 2.7
 
 
 def test_time_saved_at_the_largest_counts() -> None:

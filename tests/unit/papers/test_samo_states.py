@@ -56,7 +56,7 @@ def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
 
 # -- simulation of samo's figure 5, and its errors
 
-RATE = 0.853 * 0.931 * 125e12  # flop/s of products
+RATE = 0.848 * 0.931 * 125e12  # flop/s of products
 LAUNCH = 1e-4
 TRAFFIC = 0.8 * 900e9
 

@@ -12,7 +12,6 @@ import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
-from suite.simulate.operations.generation import generations
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation import adapter, calibrate
 from suite.simulate.validation.accuracy import (
@@ -44,7 +43,6 @@ from suite.simulate.validation.schedule_steps import (
     scheduled_step,
 )
 from suite.simulate.validation.tables import groups, orders, totals
-from suite.simulate.validation.variants import CHOSEN, CONSTANTS, FLASH, OVERLAPS, ModelVariant, best_without
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
@@ -122,7 +120,7 @@ VALUES = {  # every value of the files, by field
     "|zero2 (FSDP gradients and optimizer)|zero2 (FSDP without resharding)|zero3|zero3 (FSDP full)",
     "attention": "flash|flash2|fused_softmax|not_flash|unfused",
     "layers_per_stage": "balanced_by_flops|even|first_and_last_one_less|uneven_not_told",
-    "generation": "compiled|flash|fp4|fp8|fused|unfused",
+    "generation": "compiled|flash|fp4|fp8|fused|megatron|unfused",
 }
 CHUNKED = ("interleaved_1f1b", "interleaved_1f1b_variant", "v_half_vocabulary_spread")  # have chunks of their own
 ALL_VALUES = [(field, value) for field, text in VALUES.items() for value in text.split("|")]
@@ -265,24 +263,6 @@ def test_leaving_a_family_out_ignores_its_cells() -> None:
         assert (errors[cell.id] + 1) == pytest.approx((right[cell.id] + 1) * (cell.tokens_per_second or 0.0))
 
 
-def test_variants_change_every_named_constant() -> None:
-    for name in (*CONSTANTS, *FLASH, *OVERLAPS):
-        changed = [ModelVariant(name, 0.37).applied(g) != g for g in generations().values()]
-        assert any(changed), name
-    assert CHOSEN.of(to_setup(PLAIN)) == to_setup(PLAIN)
-    flash = generations()["flash"]
-    halved = ModelVariant(FLASH[0], 0.5).applied(flash).flash[FLASH[0]]
-    assert halved == {name: (forward / 2, backward / 2) for name, (forward, backward) in flash.flash[FLASH[0]].items()}
-    with refused(UnknownName, "constant of a variant", "trafic"):
-        ModelVariant("trafic", 1.0).applied(generations()["flash"])
-
-
-def test_the_best_variant_is_chosen_by_the_other_groups() -> None:
-    variants = [ModelVariant(groups={"a": 0.1, "b": 0.3}), ModelVariant("pause", 1.0, {"a": 0.4, "b": 0.1})]
-    assert best_without(["b"], variants).constant == ""
-    assert best_without(["a"], variants).constant == "pause"
-
-
 def test_a_line_through_two_simulations_gives_the_fit() -> None:
     cell = BY_ID["mpt_h100_large.30b_s2048_n128_b8"]
     line = step_lines([cell])[cell.id]
@@ -332,8 +312,8 @@ def test_the_simulator_keeps_its_accuracy() -> None:
     steps = score(CELLS, varied=False).steps
     total = totals(steps).iloc[0]
     assert (steps["refusal"] == "").all()
-    assert total["mean error"] < 0.08
-    assert total["90th percentile"] < 0.15
+    assert total["mean error"] < 0.065
+    assert total["90th percentile"] < 0.13
     assert total["right orders"] > 0.92
     assert orders(steps)[1] == 9139
     assert [total[name] for name in ("predicted not to fit", "predicted to fit")] == ["59 of 65", "648 of 674"]

@@ -107,7 +107,7 @@ def test_one_replica_keeps_its_trace(tmp_path: Path) -> None:
     [
         (("model=gpt3_13b",), {}, Outcome.OOM, "more than 2 stages"),
         (("model=gpt3_13b", "machine=machine_a"), {"executor__plan": "search"}, Outcome.OOM, "no plan of "),
-        (("system=torch_pipelining",), {}, Outcome.UNSUPPORTED, "torch_one_f_one_b on a modelled machine"),
+        (("system=torch_pipelining",), {}, Outcome.UNSUPPORTED, "schedule=one_f_one_b on a modelled machine"),
         ((), {"grid__tensor": 2, "batch__size": 256}, Outcome.UNSUPPORTED, "grid.tensor=2"),
         (("model=gcn",), {}, Outcome.UNSUPPORTED, "a whole graph"),
         (("model=gcn",), {"executor__account": "blocks"}, Outcome.UNSUPPORTED, "a GPT"),
