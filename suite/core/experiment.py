@@ -59,7 +59,6 @@ class PanelSpec(Specification):
         curve: Configuration key whose value names a run's curve, "system", or "grid" for the system on its grid.
         relative: Point by whose value each curve is divided.
         share: Whether each value is a percentage of the sum over the curve's metrics.
-        paper: Ids of claims by curve and point. The panel draws the published value of each claim at its point.
     """
 
     title: str
@@ -72,7 +71,6 @@ class PanelSpec(Specification):
     curve: str = SYSTEM
     relative: str | None = None
     share: bool = False
-    paper: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def rules(self) -> Iterable[tuple[str, object, str]]:
         both = bool(self.key) != bool(self.metric) or bool(self.metric) == bool(self.metrics)

@@ -140,7 +140,6 @@ def plan(
     labels = {entry.record.label: runs[entry.file] for entry in entries}
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     section_claims = claim_tables.of_experiment(context.judged, group.name, files)
-    claims_by_id = {verdict.claim.id: verdict.claim for verdict in context.judged}
     # a figure has panels and no batches; analytic runs have no times to compare
     ran = [
         row
@@ -153,7 +152,7 @@ def plan(
     tables = (systems_table, record_tables.memory(entries, runs)) if has_runs else ()
     # panels of a published figure appear on the page of its paper
     panels = [one for entry in entries for one in figure_panels.build_panels(entry, runs) if not one.panel.figure]
-    several, unswept = sweep_panels.read(group, claims_by_id, runs)
+    several, unswept = sweep_panels.read(group, runs)
     learned, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
@@ -188,7 +187,7 @@ def plan(
         ),
         tables=tuple(filter(None, map(record_tables.with_values, tables))),
         failures=tuple(_failures(entries)),
-        remarks=tuple(_remarks(entries, set(claims_by_id))),
+        remarks=tuple(_remarks(entries, {verdict.claim.id for verdict in context.judged})),
         runs=tuple(filter(None, tables_of_runs)),
         said=(said,) if said else (),
         pictures=tuple(plots.of_runs(entries, salt)),

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from suite.claims.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, PanelSpec, read_panel
 from suite.core.plain_data import MAX_CHARACTERS
@@ -21,7 +20,7 @@ from suite.core.record import Outcome, Record, Source
 from suite.report import derive, expectations
 from suite.report.derive import SampleSummary
 from suite.report.load import StoredRecord, at, grid_of
-from suite.report.names import NONE, plain, short
+from suite.report.names import NONE, short
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import (
     NULL,
@@ -33,21 +32,26 @@ from suite.report.panels.figure_panels import (
     UNITS,
     PlottedPanel,
     ShownPanel,
-    error,
 )
-from suite.report.panels.published_values import (
-    SECONDS,
-    Printed,
-    PrintedCurves,
-    conversion_factor,
-    published_values,
-)
-from suite.report.tables.claim_tables import anchor
 from suite.report.tables.record_tables import Cell, Column, Table, number, to_run
 
 MAX_PANELS, MAX_POINTS, MAX_CURVES, MAX_ROWS = 40, 64, 12, 400
 MIN_SAMPLES = 3  # a median of fewer samples is marked
 TWICE, NOT_COMPARABLE = "twice", "not comparable"
+
+
+_SCALES = (  # of units of one quantity, as records have them
+    {"s": 1.0, "second": 1.0, "hour": 3600.0, "day": 86400.0},
+    {"B": 1.0, "byte": 1.0, "megabyte": 1e6, "gigabyte": 1e9},
+)
+
+
+def conversion_factor(unit: str, target_unit: str) -> float:
+    """The factor from `unit` to `target_unit`; nan where they measure different quantities."""
+    if unit == target_unit:
+        return 1.0
+    scales = (scale for scale in _SCALES if {unit, target_unit} <= scale.keys())
+    return next((scale[unit] / scale[target_unit] for scale in scales), math.nan)
 
 
 @dataclass(slots=True)
@@ -73,14 +77,11 @@ class PanelPoint:
     badge: str = ""
 
 
-def read(
-    group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
-) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
+def read(group: derive.ExperimentGroup, runs: Mapping[str, str]) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
     """The panels that the newest configuration of a group requests, and (title, remark) for each malformed one.
 
     Args:
         group: The experiment.
-        claims: Claims by id.
         runs: Anchor of a run by the file of its record.
     """
     rows = at(group.lead.record.config, "experiment", "panels")
@@ -95,7 +96,7 @@ def read(
         except InvalidRequest as refusal:
             remarks.append((f"panel {place}", str(refusal)))
             continue
-        panel, faults = _panel(spec, group, claims, runs)
+        panel, faults = _panel(spec, group, runs)
         panels.append(panel)
         remarks += [(spec.title, fault) for fault in faults]
     if len(rows) > MAX_PANELS:
@@ -103,33 +104,26 @@ def read(
     return panels, remarks
 
 
-def _panel(
-    spec: PanelSpec, group: derive.ExperimentGroup, claims: Mapping[str, Claim], runs: Mapping[str, str]
-) -> tuple[ShownPanel, list[str]]:
+def _panel(spec: PanelSpec, group: derive.ExperimentGroup, runs: Mapping[str, str]) -> tuple[ShownPanel, list[str]]:
     """A panel with its table, and the remarks on it."""
     # a published figure has panels of its own, and is no run of a system
     entries = [e for e in group.entries if e.record.outcome is not Outcome.OK or not figure_panels.read(e.record)]
-    sample_unit = _sample_unit(spec, entries, claims)
+    sample_unit = _sample_unit(spec, entries)
     unit = "ratio" if spec.divisor else "percent" if spec.share else sample_unit
     points = [point for entry in entries for point in _points(spec, entry, sample_unit)]
     _exclude_duplicates(points)
     for curve in dict.fromkeys(point.curve for point in points):
         drawable = [point for point in points if point.curve == curve and not point.reason]
         _normalize(spec, drawable, timed=_is_timed(spec, sample_unit))
-    paper, remarks = published_values(spec, sample_unit, unit, claims)
     drawn = [point for point in points if not point.reason]
     labels = {point.point for point in points if point.point and (point.badge or not point.reason)}
-    labels |= {label for printed in paper.values() for label in printed}
     all_x = sorted(labels, key=lambda label: _sort_key(spec, label))
-    all_curves = list(dict.fromkeys((*(point.curve for point in drawn), *paper)))
+    all_curves = list(dict.fromkeys(point.curve for point in drawn))
     x, names = tuple(all_x[:MAX_POINTS]), all_curves[:MAX_CURVES]
-    values = {(OURS, point.curve, point.point): point.value for point in drawn}
-    values |= {(PAPER, name, label): one.value for name, printed in paper.items() for label, one in printed.items()}
-    curves: dict[str, dict[str, tuple[float, ...]]] = {OURS: {}, PAPER: {}, NULL: {}}
-    for side, name in ((side, name) for side in (OURS, PAPER) for name in names):
-        heights = tuple(values.get((side, name, label), math.nan) for label in x)
-        if not all(map(math.isnan, heights)):
-            curves[side][name] = heights
+    values = {(point.curve, point.point): point.value for point in drawn}
+    heights = {name: tuple(values.get((name, label), math.nan) for label in x) for name in names}
+    ours = {name: line for name, line in heights.items() if not all(map(math.isnan, line))}
+    curves = {OURS: ours, PAPER: {}, NULL: {}}
     cut = len(all_x) > len(x) or len(all_curves) > len(names)
     metrics = list(spec.metric_by_point.values())
     quantity = metrics[0].replace("_", " ") if len(metrics) == 1 and not spec.normalized else ""
@@ -137,10 +131,10 @@ def _panel(
     sources = (source.value for source in Source if any(point.entry.record.source is source for point in drawn))
     source = " and ".join(sources)
     panel = replace(panel, caption=_caption(spec, panel, source, points))
+    remarks = _hidden_points(spec, group)
     if len(points) > MAX_ROWS:
         remarks.append(f"{len(points) - MAX_ROWS} runs more than the table holds")
-    remarks = _hidden_points(spec, group) + remarks[:MAX_PANELS]
-    return ShownPanel(panel, source or "ours", (), _table(spec, panel, sample_unit, points, paper, runs)), remarks
+    return ShownPanel(panel, source or "ours", (), _table(spec, panel, sample_unit, points, runs)), remarks
 
 
 # Points and curves of the runs
@@ -197,12 +191,10 @@ def _sort_key(spec: PanelSpec, label: str) -> tuple[int, float, list[tuple[int, 
     return (1, position, []) if math.isfinite(position) else (2, 0.0, derive.natural(label))
 
 
-def _sample_unit(spec: PanelSpec, entries: Iterable[StoredRecord], claims: Mapping[str, Claim]) -> str:
-    """Unit of the samples: the requested one, or else that of the first run or claim that has one."""
+def _sample_unit(spec: PanelSpec, entries: Iterable[StoredRecord]) -> str:
+    """Unit of the samples: the requested one, or else that of the first run that has one."""
     units = (derive.quantity(entry.record, name)[1] for entry in entries for name in spec.metric_by_point.values())
-    ids = (name for printed in spec.paper.values() for name in printed.values())
-    claim_units = (claims[name].unit for name in ids if name in claims)
-    return ("" if spec.normalized else spec.unit) or next(filter(None, units), "") or next(claim_units, "")
+    return ("" if spec.normalized else spec.unit) or next(filter(None, units), "")
 
 
 def _points(spec: PanelSpec, entry: StoredRecord, sample_unit: str) -> Iterator[PanelPoint]:
@@ -244,7 +236,7 @@ def _points(spec: PanelSpec, entry: StoredRecord, sample_unit: str) -> Iterator[
 def _is_timed(spec: PanelSpec, sample_unit: str) -> bool:
     """Whether the values are times or rates, which other runs on the machine disturb."""
     derived = any(name in derive.DERIVED for name in spec.metric_by_point.values())
-    return derived or sample_unit in SECONDS or sample_unit.endswith("/s")
+    return derived or sample_unit in _SCALES[0] or sample_unit.endswith("/s")
 
 
 def _exclude_duplicates(points: Sequence[PanelPoint]) -> None:
@@ -307,10 +299,7 @@ def _hidden_points(spec: PanelSpec, group: derive.ExperimentGroup) -> list[str]:
 def _caption(spec: PanelSpec, panel: PlottedPanel, source: str, points: Sequence[PanelPoint]) -> str:
     """Caption: source and unit of the values, and the points that are left out."""
     unit = f", in {UNITS.get(panel.unit, panel.unit)}" if panel.unit and not spec.normalized else ""
-    printed = "Printed values" if panel.curves[PAPER] else ""
-    medians = f"medians of {source} runs" if source else "no run"
-    text = " and ".join(filter(None, (printed, medians)))
-    text = f"{text[:1].upper()}{text[1:]}{unit}."
+    text = f"Medians of {source} runs{unit}." if source else f"No run{unit}."
     drawn = {id(point.entry): point.entry.record for point in points if not point.reason}
     if spec.divisor:
         text += f" Each curve is divided by its own value at {spec.divisor}."
@@ -330,59 +319,36 @@ def _table(
     panel: PlottedPanel,
     sample_unit: str,
     points: Sequence[PanelPoint],
-    paper: PrintedCurves,
     runs: Mapping[str, str],
 ) -> Table:
-    """A row per run and point, drawn or not, and one for each published value without a run."""
+    """A row per run and point, drawn or not."""
     unit, raw_unit = UNITS.get(panel.unit, panel.unit), UNITS.get(sample_unit, sample_unit)
     columns = (
         Column("curve", numeric=False),
         Column(panel.axis or "point", numeric=False),
-        *((Column("paper", detail=unit),) if paper else ()),
         Column("median", detail=unit),
-        *((Column("error", detail="and points (pt)" if panel.unit == "percent" else ""),) if paper else ()),
         Column("run", numeric=False, detail="source, or why it is not drawn"),
         Column("samples", detail=f"{f'{raw_unit}, median ' if spec.normalized else ''}[least … greatest]"),
     )
-    points_by_place: dict[tuple[str, str], list[PanelPoint | None]] = {}
-    for each in points:
-        points_by_place.setdefault((each.curve, each.point), []).append(each)
-    for curve, printed_values in paper.items():
-        for label in printed_values:
-            points_by_place.setdefault((curve, label), [None])
-    place = {curve: number for number, curve in enumerate(dict.fromkeys(curve for curve, _ in points_by_place))}
+    place = {curve: number for number, curve in enumerate(dict.fromkeys(point.curve for point in points))}
     competing: dict[str, list[StoredRecord]] = {}
     for each in points if panel.quantity in RACES and panel.unit in TIMES else ():
         competing.setdefault(each.point, []).extend([] if each.reason else [each.entry])
     metric = panel.quantity.replace(" ", "_")
     best = {label: expectations.quickest(entries, metric) for label, entries in competing.items()}
     rows = []
-    for curve, label in sorted(points_by_place, key=lambda key: (place[key[0]], not key[1], _sort_key(spec, key[1]))):
-        printed = paper.get(curve, {}).get(label)
-        for point in points_by_place[curve, label]:
-            value = math.nan if point is None or (point.reason and spec.normalized) else point.value
-            drawn_value = math.nan if point is None or point.reason else value
-            row = [Cell(curve), Cell(label or NONE)]
-            row += [_printed_cell(printed, spec.normalized)] if paper else []
-            cell = number(value, short(value), tone="faint" if math.isnan(drawn_value) else "")
-            fastest = point is not None and point.entry is best.get(label) and not math.isnan(drawn_value)
-            row.append(replace(cell, badge=QUICKEST if fastest else ""))
-            row += [error(drawn_value, printed.value if printed else math.nan, panel.unit)] if paper else []
-            rows.append((*row, _run_cell(point, runs), _samples_cell(point, spec.normalized)))
+    for point in sorted(points, key=lambda one: (place[one.curve], not one.point, _sort_key(spec, one.point))):
+        value = math.nan if point.reason and spec.normalized else point.value
+        cell = number(value, short(value), tone="faint" if point.reason else "")
+        fastest = point.entry is best.get(point.point) and not point.reason
+        row = (Cell(point.curve), Cell(point.point or NONE), replace(cell, badge=QUICKEST if fastest else ""))
+        rows.append((*row, _run_cell(point, runs), _samples_cell(point, spec.normalized)))
     return Table(f"{panel.title}: run by run", columns, tuple(rows[:MAX_ROWS]))
 
 
-def _printed_cell(printed: Printed | None, normalized: bool) -> Cell:
-    """A published value as a link to its claim; a divided value is rounded, as no paper printed its digits."""
-    if printed is None:
-        return Cell(NONE, tone="faint")
-    text = short(printed.value) if normalized else plain(printed.value)
-    return Cell("", printed.value, links=((f"#{anchor(printed.claim.id)}", text),))
-
-
-def _samples_cell(point: PanelPoint | None, normalized: bool) -> Cell:
+def _samples_cell(point: PanelPoint, normalized: bool) -> Cell:
     """Number of samples of a run with their minimum and maximum; too few are marked."""
-    if point is None or not point.samples.n:
+    if not point.samples.n:
         return Cell(NONE, tone="faint")
     summary = point.samples
     median, low, high = (short(float(f"{value:.3g}")) for value in (summary.median, summary.low, summary.high))
@@ -391,10 +357,8 @@ def _samples_cell(point: PanelPoint | None, normalized: bool) -> Cell:
     return Cell(str(summary.n), summary.n, ends, "faint" if point.reason else "", badge=badge)
 
 
-def _run_cell(point: PanelPoint | None, runs: Mapping[str, str]) -> Cell:
+def _run_cell(point: PanelPoint, runs: Mapping[str, str]) -> Cell:
     """Link to a run, with its source or the reason that it is not drawn."""
-    if point is None:
-        return Cell("no run", tone="faint")
     record = point.entry.record
     links = to_run(record.label, point.entry.file, runs)
     return Cell(

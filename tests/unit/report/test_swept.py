@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 
-from suite.claims import load
-from suite.claims.claim import Claim, Judged, Verdict
-from suite.config.families import content, groups
 from suite.core.errors import InvalidRequest
 from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import derive
 from suite.report.page import page
 from suite.report.panels import sweep_panels
-from suite.report.panels.figure_panels import OURS, PAPER, ShownPanel
-from suite.report.panels.published_values import conversion_factor
+from suite.report.panels.figure_panels import OURS, ShownPanel
+from suite.report.panels.sweep_panels import conversion_factor
 from tests.support.drawn import generator
 from tests.support.pages import Page, site
 from tests.support.refusals import refused
@@ -59,23 +56,19 @@ def run(
     return replace(base, **fields | changes)
 
 
-def claim(name: str, value: Any, unit: str = "second") -> Claim:
-    return Claim(name, "axonn", "Figure 8", "time", "axonn", value, unit, "number", "cluster")
-
-
 def group(*records: Record) -> derive.ExperimentGroup:
     [group_of] = derive.groups(in_store(*records))
     return group_of
 
 
-def read(*records: Record, known: Sequence[Claim] = ()) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
+def read(*records: Record) -> tuple[list[ShownPanel], list[tuple[str, str]]]:
     groups = group(*records)
     runs = {entry.file: f"r{number}" for number, entry in enumerate(groups.entries)}
-    return sweep_panels.read(groups, {item.id: item for item in known}, runs)
+    return sweep_panels.read(groups, runs)
 
 
-def only(*records: Record, known: Sequence[Claim] = ()) -> ShownPanel:
-    [drawn], remarks = read(*records, known=known)
+def only(*records: Record) -> ShownPanel:
+    [drawn], remarks = read(*records)
     assert remarks == []
     return drawn
 
@@ -392,60 +385,6 @@ def test_only_finite_samples_count_and_few_are_marked():
         assert rows(drawn)[0][4] == note
 
 
-# the paper
-
-
-def test_published_values_stand_beside_ours_by_their_claims():
-    paper = {"axonn": {"1": "c.one", "null": "c.none"}, "deepspeed_3d": {"2": "c.other"}}
-    panels = [K | {"paper": paper}]
-    printed = [claim("c.one", 4.0), claim("c.none", 0.5, "hour"), claim("c.other", 8.0)]
-    drawn = only(run(1, [5.0] * 3, panels=panels), run(2, [7.0] * 3, panels=panels), known=printed)
-    assert drawn.panel.x == ("no overlap", "1", "2")
-    assert curve(drawn, "axonn", PAPER)[:2] == (1800.0, 4.0)
-    assert curve(drawn, "deepspeed_3d", PAPER)[2] == 8.0
-    assert [row[:6] for row in rows(drawn)] == [
-        ["axonn", "no overlap", "1\u202f800", "–", "–", "no run"],
-        ["axonn", "1", "4", "5", "+25.0 %", "axonn 2x1 1 measured"],
-        ["axonn", "2", "–", "7", "–", "axonn 2x1 2 measured"],
-        ["deepspeed_3d", "2", "8", "–", "–", "no run"],
-    ]
-    assert drawn.table.rows[1][2].links == (("#claim-c.one", "4"),)
-
-
-def test_published_values_are_divided_as_ours_are():
-    panels = [K | {"relative": "no overlap", "paper": {"axonn": {"no overlap": "base", "1": "a", "2": "told"}}}]
-    printed = [claim("base", 4.0), claim("a", 5.0), claim("told", 0.75, "ratio")]
-    drawn = only(*(run(k, [1.0] * 3, panels=panels) for k in (None, 1, 2)), known=printed)
-    assert curve(drawn, "axonn", PAPER) == (1.0, 1.25, 0.75)  # what is printed as a ratio is one already
-    parts = {"axonn": {"pipeline": "p", "update": "u"}, "gpipe": {"pipeline": "p"}}
-    record = run(1, [1.0], panels=[PHASES | {"paper": parts}], more={"pipeline_time": ("s", (3.0,))})
-    [drawn], [(_, remark)] = read(record, known=[claim("p", 46.08), claim("u", 0.62)])
-    assert curve(drawn, "axonn", PAPER) == pytest.approx((98.672, 1.3276), rel=1e-4)
-    assert rows(drawn)[0][2] == "98.67"
-    assert rows(drawn)[0][4] == "-24.0 % -23.7 pt"
-    assert "gpipe" in remark
-
-
-def test_claim_without_a_number_is_a_remark():
-    printed = [claim("c.text", "t(1) > t(2)"), claim("c.range", (1.0, 2.0)), claim("c.bytes", 1.0, "gigabyte")]
-    for name in ("c.nowhere", "c.text", "c.range", "c.bytes"):
-        record = run(1, [1.0] * 3, panels=[K | {"paper": {"axonn": {"1": name, "2": "c.fine"}}}])
-        [drawn], [(title, remark)] = read(record, known=[*printed, claim("c.fine", 3.0)])
-        assert (title, name in remark, "axonn at 1" in remark) == ("Update against k", True, True)
-        assert (curve(drawn, "axonn")[0], curve(drawn, "axonn", PAPER)[1]) == (1.0, 3.0)
-    record = run(1, [1.0] * 3, panels=[K | {"paper": {"axonn": {"null": "a", "no overlap": "b"}}}])
-    [drawn], [_] = read(record, known=[claim("a", 1.0), claim("b", 2.0)])
-    assert curve(drawn, "axonn", PAPER)[0] == 1.0  # a point has one claim
-
-
-def test_panels_of_all_experiments_name_existing_claims():
-    published = {each_claim.id: each_claim for each_claim in load.claims()}
-    for choice in groups()["experiment"]:
-        for row in content("experiment", choice).keys["experiment"].get("panels", ()):
-            for points in read_panel(row).paper.values():
-                assert all(isinstance(published[name].value, float) for name in points.values()), choice
-
-
 # malformed and far too much
 
 
@@ -467,9 +406,6 @@ MALFORMED = [
     ({"relative": [1]}, "panel.relative"),
     ({"relative": 1}, "panel.relative"),
     (PHASES | {"key": None, "metric": None, "relative": "update"}, "panel.relative"),
-    ({"paper": 4.5}, "panel.paper"),
-    ({"paper": {"axonn": 4.5}}, "panel.paper.axonn"),
-    ({"paper": {"axonn": {"1": 4.5}}}, "panel.paper.axonn.1"),
     ({"curve": {"a": 1}}, "panel.curve"),
 ]
 
@@ -490,7 +426,7 @@ def test_malformed_panel_is_a_remark_and_costs_no_other():
 
 ODD = (None, True, 0, -1, 4.5, NAN, math.inf, 10**400, "", "x" * 500, "null", "no overlap", KEY, "ranks", "update_time")
 ODD += ("training_days", "axonn", "c.one", "\ud800", "…", ".", "1e999")
-FIELDS = ("title", "unit", "axis", "key", "names", "metric", "metrics", "curve", "relative", "share", "paper")
+FIELDS = ("title", "unit", "axis", "key", "names", "metric", "metrics", "curve", "relative", "share")
 
 
 def anything(rng: random.Random, depth: int = 3) -> Any:
@@ -505,8 +441,7 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
 def test_whatever_an_experiment_holds_a_page_comes_out():
     """Rows of which one field, or two, are anything at all; and configs of runs that are."""
     rng = generator("sweep panels")
-    printed = [claim("c.one", 4.0), claim("c.zero", 0.0)]
-    divided = K | {"relative": "1", "paper": {"axonn": {"1": "c.one", "2": "c.zero"}}}
+    divided = K | {"relative": "1"}
     for number in range(80):
         row: Any = dict(rng.choice([K, PHASES, divided]))
         for _ in range(rng.randrange(3)):
@@ -515,10 +450,9 @@ def test_whatever_an_experiment_holds_a_page_comes_out():
         odd = {"tag": anything(rng), "grid": anything(rng)}
         records = [run(k, [1.0, 2.0], panels=panels, label=f"l{k}", config=odd) for k in (1, 2)]
         records.append(run(anything(rng), [NAN, 1.0], panels=panels, label="odd"))
-        read(*records, known=printed)
+        read(*records)
         if number % 40 == 0:
-            judged = [Judged(each_claim, Verdict.NOT_RUN, "") for each_claim in printed]
-            assert "</html>" in site(page.render(in_store(*records), judged=judged))
+            assert "</html>" in site(page.render(in_store(*records)))
 
 
 def test_far_too_much_is_cut_and_says_so(monkeypatch):
@@ -539,26 +473,22 @@ def test_far_too_much_is_cut_and_says_so(monkeypatch):
 # the page
 
 
-def rendered(known: Claim, *records: Record) -> Page:
-    return Page(site(page.render(in_store(*records), judged=[Judged(known, Verdict.NOT_RUN, "")])))
+def rendered(*records: Record) -> Page:
+    return Page(site(page.render(in_store(*records))))
 
 
 def test_section_has_panel_table_remarks_and_links():
-    panels = [K | {"paper": {"axonn": {"1": "c.one"}}}, {"title": "Oops"}]
-    seen = rendered(claim("c.one", 4.0), run(1, [1.0] * 3, panels=panels), run(None, [2.0] * 3, panels=panels))
+    panels = [K, {"title": "Oops"}]
+    seen = rendered(run(1, [1.0] * 3, panels=panels), run(None, [2.0] * 3, panels=panels))
     assert "panel 2 : panel.metric=" in seen.words(" ")
     assert "Update against k: run by run" in seen.values("table", "aria-label")
-    targets, ids = seen.values("a", "href"), [attributes["id"] for _, attributes in seen.tags if "id" in attributes]
-    assert "#claim-c.one" in targets
-    assert {link[1:] for link in targets if link.startswith("#")} <= set(ids)
     [label_of] = [label for label in seen.values("svg", "aria-label") if label.startswith("Update against k.")]
-    assert "AxoNN, measured, no overlap: 2, 1: 1; AxoNN, paper, 1: 4." in label_of
+    assert "AxoNN, measured, no overlap: 2, 1: 1." in label_of
 
 
-def test_panel_without_runs_has_its_table_and_the_papers_values():
+def test_panel_without_runs_has_its_table():
     failed = {"metrics": {}, "outcome": Outcome.FAILED, "reason": "it broke", "series": {}}
-    for panel, pictures in ((K, 0), (K | {"paper": {"axonn": {"1": "c.one"}}}, 1)):
-        seen = rendered(claim("c.one", 4.0), run(1, [], panels=[panel], **failed))
-        assert len(seen.all("svg")) == pictures
-        assert "it broke" in seen.words(" ")
-        assert "Update against k: run by run" in seen.values("table", "aria-label")
+    seen = rendered(run(1, [], panels=[K], **failed))
+    assert not seen.all("svg")
+    assert "it broke" in seen.words(" ")
+    assert "Update against k: run by run" in seen.values("table", "aria-label")
