@@ -100,26 +100,35 @@ def lines(records: Sequence[Record]) -> list[str]:
 
 
 def answer(group: derive.ExperimentGroup) -> str:
-    """What the runs of an experiment say, in words: who is quicker, by how much, and whether the losses agree."""
-    found = [one for one in findings(group) if math.isfinite(one.ours)]
+    """What the runs of an experiment say, in words: who is quicker, by how much, whether the losses agree, and how many
+    expectations are met. Empty where nothing is expected and no run is the quickest.
+    """
+    every = findings(group)
+    found = [one for one in every if math.isfinite(one.ours)]
     said = []
     if race := next((one for one in found if one.kind == RatioSpec.kind), None):
         interval = f" [{race.low:.2f}, {race.high:.2f}]" if math.isfinite(race.low) else ""
-        exact = math.isnan(race.low)
-        quicker = (race.ours if exact else race.high) < 1
-        slower = (race.ours if exact else race.low) > 1
-        word = "quicker" if quicker else "slower" if slower else "no difference beyond the noise"
-        said.append(f"{race.system} takes {race.ours:.2f}{interval} of the batch time of {race.versus}: {word}.")
+        said.append(f"{race.system} takes {race.ours:.2f}{interval} of the batch time of {race.versus}: {_word(race)}.")
     best = quickest(group.entries)
     if best and not (race and race.system == best.record.label):
         said.append(f"{best.record.label} is the quickest of {len(group.entries)} runs.")
-    if losses := max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan):
-        digits = math.floor(-math.log10(losses)) if 0 < losses < 1 else 0
-        if digits > 1:
-            said.append(f"All losses agree to {digits} digits.")
-    elif losses == 0:
-        said.append("All losses are equal.")
+    losses = max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan)
+    if 0 <= losses < 0.01:
+        said.append(
+            f"All losses agree to {math.floor(-math.log10(losses))} digits." if losses else "All losses are equal."
+        )
+    if every:
+        met = sum(one.judgement is Judgement.MET for one in every)
+        said.append(f"Expectations met: {met} of {len(every)}.")
     return " ".join(said)
+
+
+def _word(race: Expectation) -> str:
+    """Whether a system is quicker than its rival, by the interval of the ratio; exact times have none."""
+    if race.judgement is Judgement.UNDECIDED and math.isnan(race.low):
+        return race.why
+    low, high = (race.ours, race.ours) if math.isnan(race.low) else (race.low, race.high)
+    return "quicker" if high < 1 else "slower" if low > 1 else "no difference beyond the noise"
 
 
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suite.claims import load
 from suite.claims.claim import Check, Judged, Scope, Verdict
 from suite.claims.claim_text import command, terms
 from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
+from suite.core.values import Json
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, at, text_at
 from suite.report.names import NONE, named, round_number
@@ -90,6 +91,14 @@ def races(groups: Sequence[derive.ExperimentGroup]) -> list[Race]:
     return sorted(found, key=lambda race: race.quickest)
 
 
+def machine(entries: Sequence[StoredRecord]) -> str:
+    """'on AMD EPYC, 2 cores': the machine of the records made here; empty without any."""
+    made = [entry.record.provenance for entry in entries if not entry.machine]
+    known: Mapping[str, Json] = next((each for each in reversed(made) if text_at(each, "machine", "processor")), {})
+    name, cores = text_at(known, "machine", "processor"), at(known, "machine", "cores")
+    return f"on {name}, {cores} cores" if name else ""
+
+
 def _median(entry: StoredRecord) -> float:
     return derive.samples(entry.record, derive.BATCH_TIME).median
 
@@ -159,14 +168,11 @@ def _ours(item: Judged) -> str:
 
 
 def missing(judged: Sequence[Judged]) -> list[NotRun]:
-    """The claims that were not run, by what they need, the most first, each with its shortest command."""
+    """The claims that were not run, by what they need, the most first, each with its most common command."""
     commands: dict[str, list[str]] = {}
     for item in judged:
         if item.verdict is Verdict.NOT_RUN:
-            needs = item.why.partition("it needs ")[2] or "runs that end well"
+            needs = item.why.partition("it needs ")[2].replace(" its ", " their ") or "a run that ends well"
             commands.setdefault(needs, []).append(command(item))
-    found = [
-        NotRun(len(lines), needs, min((line for line in lines if line), key=len, default=""))
-        for needs, lines in commands.items()
-    ]
+    found = [NotRun(len(lines), needs, Counter(lines).most_common(1)[0][0]) for needs, lines in commands.items()]
     return sorted(found, key=lambda one: -one.count)

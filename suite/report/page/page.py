@@ -203,9 +203,9 @@ def render(
         (name, provenance_table.facts([one for one in store.entries if one.machine == name]))
         for name in sorted({entry.machine for entry in store.entries})
     ]
-    races, missing = front.races(held.groups), front.missing(judged)
+    races, missing, here = front.races(held.groups), front.missing(judged), front.machine(store.entries)
     texts = {
-        INDEX: shown("front", INDEX, titles[INDEX], races=races, fronts=fronts, missing=missing),
+        INDEX: shown("front", INDEX, titles[INDEX], races=races, fronts=fronts, missing=missing, here=here),
         EXPERIMENTS: shown("experiments", EXPERIMENTS, titles[EXPERIMENTS], facts=facts),
     }
     if accuracy:

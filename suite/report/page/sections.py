@@ -169,7 +169,7 @@ def plan(
         title=text_at(config, "experiment", "title") or group.name,
         machine=group.machine,
         question=text_at(config, "experiment", "question"),
-        answer=" ".join(filter(None, (expectations.answer(group), in_words(section_claims)))),
+        answer=_answer(group, context.groups, entries, section_claims),
         paper=load.titles().get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
         sources=", ".join(sorted({row.source for row in rows})),
@@ -193,6 +193,21 @@ def plan(
         pictures=tuple(plots.of_runs(entries, salt)),
         gantts=tuple(gantts),
         said_gantts=said_gantts,
+    )
+
+
+def _answer(
+    group: derive.ExperimentGroup,
+    groups: Sequence[derive.ExperimentGroup],
+    entries: Sequence[StoredRecord],
+    section_claims: Sequence[Judged],
+) -> str:
+    """What an experiment says, in words; at least how many of its runs ended well."""
+    said = [expectations.answer(group), learning_curves.answer(group, groups), winner_maps.answer(entries)]
+    said.append(in_words(section_claims))
+    ended = sum(one.record.outcome is Outcome.OK for one in group.entries)
+    return (
+        " ".join(filter(None, said)) or f"{ended} of {len(group.entries)} runs ended well; nothing is expected of them."
     )
 
 

@@ -7,6 +7,7 @@ best epoch and the last epoch. A rank test compares our system with every other 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
@@ -30,6 +31,7 @@ from suite.stats import rank_test
 SCORE_NAMES = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token accuracy", "bleu": "BLEU"}
 HOUR = 3600.0
 MAX_PICTURES = 24
+MOST_NAMED = 3  # tasks in an answer
 _MEDIAN_AND_ENDS = "median [ends]"
 _TONES = {
     rank_test.RankTestOutcome.BETTER: "good",
@@ -62,7 +64,7 @@ def read(
     except InvalidRequest as refusal:
         return [], [("study", str(refusal))]
     names = study.of or (group.name,)
-    studied = [other for name in names for other in groups if other.machine == group.machine and other.name == name]
+    studied = _studied(study, group, groups)
     tasks, remarks = seed_study.tasks(study, studied)
     if missing := [name for name in names if name not in {other.name for other in studied}]:
         remarks.append(("study", f"not run here: {', '.join(missing)}"))
@@ -84,6 +86,30 @@ def read(
     }
     tables = [make_table[name]() for name in study.shown_tables]
     return panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables], remarks
+
+
+def _studied(
+    study: StudySpec, group: derive.ExperimentGroup, groups: Sequence[derive.ExperimentGroup]
+) -> list[derive.ExperimentGroup]:
+    """The experiments of the group's machine whose runs a study collects."""
+    names = study.of or (group.name,)
+    return [other for name in names for other in groups if other.machine == group.machine and other.name == name]
+
+
+def answer(group: derive.ExperimentGroup, groups: Sequence[derive.ExperimentGroup]) -> str:
+    """The system with the highest median final score of each task; empty without a study."""
+    try:
+        study = read_study(at(group.lead.record.config, "experiment", "study"))
+    except InvalidRequest:
+        return ""
+    said = []
+    for task in seed_study.tasks(study, _studied(study, group, groups))[0]:
+        score = task.lead_score(study.scores)
+        finals = {name: statistics.median(last) for name in task.systems if (last := task.final(name, score))}
+        best = max(finals, key=finals.__getitem__)
+        said.append(f"{best} ({short(finals[best])} on {task.title})")
+    name = SCORE_NAMES.get(study.scores[0], study.scores[0])
+    return f"Highest median of the final {name}: {'; '.join(said[:MOST_NAMED])}." if said else ""
 
 
 # Pictures

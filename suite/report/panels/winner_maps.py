@@ -6,6 +6,7 @@ Each cell names its winner in words, with the colour and the shape that the winn
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,16 @@ def draw(entries: Sequence[StoredRecord], looks: Mapping[str, int]) -> list[Draw
                 known.setdefault(name, len(known))
             drawn.append(_drawn(each, known, each.evidence or entry.record.source.value))
     return drawn
+
+
+def answer(entries: Sequence[StoredRecord]) -> str:
+    """'Points won: ZBV 21, AxoNN 4.' over all maps; empty without maps."""
+    wins = Counter[str]()
+    for entry in entries:
+        for each in read(entry.record):
+            wins.update(each.wins())
+    text = ", ".join(f"{name} {count}" for name, count in wins.most_common(MOST_NAMED))
+    return f"Points won in the maps: {text}." if text else ""
 
 
 def summary(entries: Sequence[StoredRecord]) -> Table | None:

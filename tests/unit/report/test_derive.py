@@ -151,7 +151,10 @@ def test_a_command_prints_a_line_for_each_expectation(monkeypatch, capsys):
     monkeypatch.setattr("suite.runner.interleave.measure", lambda runs, progress: records)
     assert execute([], Progress(1)) == records
     answer, first, *others = capsys.readouterr().err.splitlines()[2:]
-    assert answer == "  axonn 2x1 takes 0.50 [0.50, 0.50] of the batch time of pytorch 1x1: quicker."
+    assert (
+        answer
+        == "  axonn 2x1 takes 0.50 [0.50, 0.50] of the batch time of pytorch 1x1: quicker. Expectations met: 1 of 3."
+    )
     assert first.split(": ") == ["  met          time", "0.5, at most 0.8"]
     assert [line.split()[:2] for line in others] == [["not", "comparable"], ["not", "comparable"]]
     assert others[-1].endswith(": gone 2x1: no record")
@@ -357,3 +360,19 @@ def test_a_share_that_cannot_be_judged_has_a_reason():
     ):
         finding = judged(SHARE | row, compressing(**{"compress": (0.01,), "expand": (0.01,), **changes}))
         assert (finding.judgement, why in finding.why) == (NOT_COMPARABLE, True), why
+
+
+def test_an_answer_says_who_is_quicker_and_whether_losses_agree():
+    for times, losses, words in (
+        ((0.5,) * 4, [2.0, 1.0], ("takes 0.50 [0.50, 0.50] of the batch time of pytorch 1x1: quicker", "are equal")),
+        ((2.0,) * 4, [2.0 + 2e-6, 1.0], ("pytorch 1x1: slower", "agree to 6 digits")),
+        ((0.9, 1.1, 0.9, 1.1), [2.2, 1.0], ("no difference beyond the noise",)),
+        ((0.5,), [2.0], ("1 round decides nothing",)),
+    ):
+        rows = [RATIO | {"at_most": 1.0}, LOSS]
+        records = [make("pytorch 1x1", (1.0,) * 4, loss=[2.0, 1.0]), make("axonn 2x1", times, loss=losses)]
+        records = [replace(each, config=each.config | {"experiment": {"expect": rows}}) for each in records]
+        [group] = derive.groups(in_store(*records))
+        said = expectations.answer(group)
+        assert all(word in said for word in words), said
+        assert ("agree" in said or "are equal" in said) is (losses[0] < 2.1)
