@@ -369,9 +369,9 @@ def test_an_answer_says_who_is_quicker_and_whether_losses_agree():
         ((0.9, 1.1, 0.9, 1.1), [2.2, 1.0], ("no difference beyond the noise",)),
         ((0.5,), [2.0], ("1 round decides nothing",)),
     ):
-        rows = [RATIO | {"at_most": 1.0}, LOSS]
+        plan = {"expect": [RATIO | {"at_most": 1.0}, LOSS], "reference": "pytorch 1x1"}
         records = [make("pytorch 1x1", (1.0,) * 4, loss=[2.0, 1.0]), make("axonn 2x1", times, loss=losses)]
-        records = [replace(each, config=each.config | {"experiment": {"expect": rows}}) for each in records]
+        records = [replace(each, config=each.config | {"experiment": plan}) for each in records]
         [group] = derive.groups(in_store(*records))
         said = expectations.answer(group)
         assert all(word in said for word in words), said
