@@ -194,10 +194,12 @@ class FrontRow:
     Attributes:
         picture: The published figure or table that is drawn, such as "Figure 9".
         claims: The headline claims by id, in the paper's words cut short.
+        panel: Title of its panel; empty for the first one.
     """
 
     picture: str
     claims: Mapping[str, str]
+    panel: str = ""
 
 
 @dataclass(frozen=True, slots=True)

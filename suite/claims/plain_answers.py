@@ -44,6 +44,28 @@ _ANSWERS: Mapping[Verdict, PlainAnswer] = {
 }
 
 
+OPEN_BECAUSE = {
+    Verdict.TREND_ONLY: "only the direction is shown",
+    Verdict.CONSISTENT: "could hardly fail",
+    Verdict.CALIBRATED: "fitted to it",
+    Verdict.FED: "fitted to a neighbour",
+    Verdict.NO_BETTER: "null model as near",
+    Verdict.UNDECIDED: "repeats undecided",
+    Verdict.NOT_RUN: "not run",
+}
+
+
+def because(judged: Judged) -> str:
+    """Why a claim is open, or on which side of the printed value ours are; empty for other answers."""
+    if plain_answer(judged.verdict, judged.evidence) is not PlainAnswer.FAILS:
+        return OPEN_BECAUSE.get(judged.verdict, "")
+    values = [value for case in judged.ours for value in case]
+    if isinstance(judged.claim.value, str) or not values:
+        return ""
+    low, high = judged.claim.ends
+    return "ours is higher" if min(values) > high else "ours is lower" if max(values) < low else "outside tolerance"
+
+
 def plain_answer(verdict: Verdict, evidence: Evidence | None) -> PlainAnswer:
     """The phrase for a verdict. That for a reproduced claim names its evidence."""
     if verdict is Verdict.REPRODUCED:

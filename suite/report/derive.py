@@ -276,16 +276,11 @@ def shares(entry: StoredRecord) -> dict[str, float]:
     return breakdown(entry.trace.spans, entry.trace.grid) if entry.trace else {}
 
 
-def shortest_time(entry: StoredRecord) -> float:
-    """Shortest makespan (s) of the traced batch that its op times allow; nan without ops."""
+def efficiency(entry: StoredRecord) -> float:
+    """Shortest makespan that the op times of the trace allow, divided by the measured makespan; nan without ops."""
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
-    return allowed_makespan(entry.trace.spans, entry.trace.grid)
-
-
-def efficiency(entry: StoredRecord) -> float:
-    """The shortest makespan that the op times of the trace allow, divided by the measured makespan; nan without ops."""
-    return ratio(shortest_time(entry), entry.trace.spans.makespan) if entry.trace else NAN
+    return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
 
 
 def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:

@@ -32,6 +32,7 @@ from suite.report import derive
 from suite.report.load import StoredRecord, at, real, text_at
 from suite.stats import inference
 
+MOST_RACES = 2  # ratios in an answer
 MAX_REPEATS = 200  # medians to resample; neighbouring rounds of a longer run are merged
 
 
@@ -106,11 +107,10 @@ def answer(group: derive.ExperimentGroup) -> str:
     every = findings(group)
     found = [one for one in every if math.isfinite(one.ours)]
     said = []
-    if race := next((one for one in found if one.kind == RatioSpec.kind), None):
-        interval = f" [{race.low:.2f}, {race.high:.2f}]" if math.isfinite(race.low) else ""
-        said.append(f"{race.system} takes {race.ours:.2f}{interval} of the batch time of {race.versus}: {_word(race)}.")
+    races = [one for one in found if one.kind == RatioSpec.kind][:MOST_RACES]
+    said += [f"{one.system} takes {one.ours:.2f} of the batch time of {one.versus}: {_word(one)}." for one in races]
     best = quickest(group.entries)
-    if best and not (race and race.system == best.record.label):
+    if best and best.record.label not in [one.system for one in races]:
         said.append(f"{best.record.label} is the quickest of {len(group.entries)} runs.")
     losses = max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan)
     if 0 <= losses < 0.01:
@@ -127,8 +127,10 @@ def _word(race: Expectation) -> str:
     """Whether a system is quicker than its rival, by the interval of the ratio; exact times have none."""
     if race.judgement is Judgement.UNDECIDED and math.isnan(race.low):
         return race.why
-    low, high = (race.ours, race.ours) if math.isnan(race.low) else (race.low, race.high)
-    return "quicker" if high < 1 else "slower" if low > 1 else "no difference beyond the noise"
+    if math.isnan(race.low):
+        return "quicker" if race.ours < 1 else "slower" if race.ours > 1 else "equal"
+    word = "quicker" if race.high < 1 else "slower" if race.low > 1 else "not certain"
+    return f"{word} (95 % interval {race.low:.2f} to {race.high:.2f})"
 
 
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:

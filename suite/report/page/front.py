@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +10,20 @@ from dataclasses import dataclass
 from suite.claims import load
 from suite.claims.claim import Check, Judged, Scope, Verdict
 from suite.claims.claim_text import command, terms
-from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
+from suite.claims.plain_answers import TONES, PlainAnswer, because, plain_answer
 from suite.core.values import Json
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, at, text_at
 from suite.report.names import NONE, named, round_number
 from suite.report.names import unit as unit_of
 from suite.report.panels.published_figures import Paper
-from suite.report.plots import plots
+from suite.report.plots import figure, plots
 from suite.report.plots.plots import Picture
 from suite.report.tables import claim_tables
+from suite.report.tables.provenance_table import overview
 
 LARGEST_SYSTEMS = 12  # of one race
+MOST_TERMS = 3  # of one claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class FrontClaim:
-    """A claim of the front page. words: the claim in the paper's words cut short"""
+    """A claim of the front page. words: the claim in the paper's words cut short; because: reason of the answer"""
 
     words: str
     anchor: str
@@ -49,6 +52,7 @@ class FrontClaim:
     ours: str
     evidence: str
     answer: str
+    because: str
     tone: str
 
 
@@ -81,22 +85,27 @@ def races(groups: Sequence[derive.ExperimentGroup]) -> list[Race]:
     groups: the experiments in the order of the sections e1, e2, ...
     """
     found = []
-    for number, group in enumerate(groups, 1):
-        if group.machine or not _compares_peers(group):
-            continue
+    chosen = [(number, one) for number, one in enumerate(groups, 1) if not one.machine and _compares_peers(one)]
+    labels = dict.fromkeys(entry.record.label for _, group in chosen for entry in group.entries)
+    colours = figure.palette(list(labels))
+    for number, group in chosen:
         ran = sorted((one for one in group.entries if not derive.usable(one)), key=_median)[:LARGEST_SYSTEMS]
         title = text_at(group.lead.record.config, "experiment", "title") or group.name
-        if (picture := plots.times(ran, f"race{number}")) is not None:
+        if (picture := plots.times(ran, f"race{number}", colours)) is not None:
             found.append(Race(title, f"e{number}", expectations.answer(group), picture, _median(ran[0])))
     return sorted(found, key=lambda race: race.quickest)
 
 
 def machine(entries: Sequence[StoredRecord]) -> str:
-    """'on AMD EPYC, 2 cores': the machine of the records made here; empty without any."""
-    made = [entry.record.provenance for entry in entries if not entry.machine]
+    """What ran here, and on which machine; then the runs of other machines. Empty without runs."""
+    here = [entry for entry in entries if not entry.machine]
+    made = [entry.record.provenance for entry in here]
     known: Mapping[str, Json] = next((each for each in reversed(made) if text_at(each, "machine", "processor")), {})
     name, cores = text_at(known, "machine", "processor"), at(known, "machine", "cores")
-    return f"on {name}, {cores} cores" if name else ""
+    said = [f"This machine ({name}, {cores} cores): {overview(here)}" if name else overview(here)]
+    if others := [entry for entry in entries if entry.machine]:
+        said.append(f"Committed with the project: {overview(others)}")
+    return " ".join(filter(None, said))
 
 
 def _median(entry: StoredRecord) -> float:
@@ -122,6 +131,7 @@ def papers(judged: Sequence[Judged], found: Sequence[Paper]) -> list[FrontPaper]
         counts = Counter(plain_answer(item.verdict, item.evidence) for item in mine)
         displays = pages[title].displays if title in pages else ()
         panels = [panel for one in displays if one.short == row.picture for panel in one.panels if panel.picture]
+        panel = next((one for one in panels if one.title == row.panel), panels[0] if panels else None)
         shown.append(
             FrontPaper(
                 paper,
@@ -129,9 +139,9 @@ def papers(judged: Sequence[Judged], found: Sequence[Paper]) -> list[FrontPaper]
                 title,
                 tuple(_headline(words, by_id[name]) for name, words in row.claims.items() if name in by_id),
                 tuple((counts[answer], answer.value, TONES[answer]) for answer in PlainAnswer if counts[answer]),
-                panels[0].picture if panels else None,
+                panel.picture if panel else None,
                 row.picture,
-                panels[0].title if panels else "",
+                panel.title if panel else "",
             )
         )
     return shown
@@ -141,30 +151,46 @@ def _headline(words: str, item: Judged) -> FrontClaim:
     answer = plain_answer(item.verdict, item.evidence)
     exact, unit = isinstance(item.claim.value, float | tuple), unit_of(item.claim.unit)
     evidence = [str(item.evidence)] if item.evidence else []
-    evidence += ["on a stand-in"] if item.evidence and item.scope is Scope.STAND_IN else []
+    evidence += ["stand-in"] if item.evidence and item.scope is Scope.STAND_IN else []
     return FrontClaim(
         words,
         claim_tables.anchor(item.claim.id),
-        f"{claim_tables.published(item.claim).text} {unit}".strip() if exact else "as stated",
-        (_ours(item) if item.claim.check is Check.FORMULA else f"{_ours(item)} {unit}".strip()) if item.ours else NONE,
+        f"{_printed(item)} {unit}".strip() if exact else NONE,
+        _ours(item, unit) if item.ours else NONE,
         ", ".join(evidence),
         answer.value,
+        because(item),
         TONES[answer],
     )
 
 
-def _ours(item: Judged) -> str:
+def _ours(item: Judged, unit: str) -> str:
     """The ends of our values, or the first two by name: '11.8 to 26.2', 'axonn 99.3, deepspeed_3d 125'."""
     if isinstance(item.claim.value, float | tuple):
         values = [value for case in item.ours for value in case]
         ends = [round_number(end) for end in (min(values), max(values))]
-        return " to ".join(dict.fromkeys(ends))
+        return f"{' to '.join(dict.fromkeys(ends))} {unit}".strip()
     if item.claim.check is Check.FORMULA:
         points = [value for case in item.ours for value in case]
         return f"equal at {len(points)} points" if item.verdict is Verdict.REPRODUCED else "not equal"
+    if item.claim.check is Check.EQUAL and item.verdict in (Verdict.REPRODUCED, Verdict.TREND_ONLY):
+        return "equal"
     pairs = list(zip(terms(item.claim), item.ours[0], strict=False))
-    more = ", …" if len(pairs) > 2 or len(item.ours) > 1 else ""
-    return ", ".join(f"{named(name)} {round_number(value)}" for name, value in pairs[:2]) + more
+    more = ", …" if len(pairs) > MOST_TERMS or len(item.ours) > 1 else ""
+    return (
+        ", ".join(f"{named(name)} {round_number(value)}" for name, value in pairs[:MOST_TERMS])
+        + f"{more} {unit}".rstrip()
+    )
+
+
+def _printed(item: Judged) -> str:
+    """The printed number with three digits, or the ends of the printed range: '22 to 37', 'at least 13'."""
+    if not isinstance(item.claim.value, tuple):
+        return round_number(float(item.claim.value))
+    low, high = item.claim.value
+    if math.isinf(high):
+        return f"at least {round_number(low)}"
+    return f"at most {round_number(high)}" if math.isinf(low) else f"{round_number(low)} to {round_number(high)}"
 
 
 def missing(judged: Sequence[Judged]) -> list[NotRun]:

@@ -199,7 +199,7 @@ def batch_times(
             ax.plot([middle, middle], [row - 0.34, row + 0.34], color=INK, linewidth=1.6, alpha=alpha + 0.2, zorder=3)
             if label in bounds:
                 ax.plot(bounds[label], row, marker=CARETRIGHTBASE, color=INK, markersize=7, alpha=0.55, zorder=4)
-        _quantity(ax, "s", "Batch time (s)")
+        _quantity(ax, "s", "Batch time")
         ax.set_xlim(left=0)
         medians = ", ".join(f"{label} {si(statistics.median(v), 's')} of {len(v)}" for label, v in samples.items())
         return finished(fig, salt, f"Batch time by system, every sample as a point. Medians: {medians}.")
@@ -296,7 +296,7 @@ def _rows(labels: Sequence[str]) -> Iterator[tuple[Figure, Axes]]:
     """A figure with one horizontal row per label, the first on top."""
     texts = [clean(label) for label in labels]
     margin = 0.25 + 0.076 * max(map(len, texts), default=1)
-    with drawing(0.62 + 0.33 * max(len(labels), 2), left=margin) as (fig, ax):
+    with drawing(0.62 + 0.3 * max(len(labels), 2), left=margin) as (fig, ax):
         ax.grid(visible=False, axis="y")
         ax.set_yticks(range(len(labels)), texts)
         ax.set_ylim(max(len(labels), 2) - 0.45, -0.55)

@@ -126,19 +126,21 @@ def of_runs(entries: Sequence[StoredRecord], salt: str) -> list[Picture]:
     return pictures
 
 
-def times(entries: Sequence[StoredRecord], salt: str) -> Picture | None:
+def times(entries: Sequence[StoredRecord], salt: str, colours: Mapping[str, str] | None = None) -> Picture | None:
     """Batch times of the runs, with the shortest one that the op times of each traced run allow; None without any."""
     runs = {one.record.label: one for one in entries if derive.samples(one.record, derive.BATCH_TIME).n}
     if not runs:
         return None
     samples = {label: one.record.metrics[derive.BATCH_TIME].values for label, one in runs.items()}
     each, faint = figure.fewer(samples), _faint(entries)
-    bounds = {label: bound for label, one in runs.items() if math.isfinite(bound := derive.shortest_time(one))}
+    medians = {label: derive.samples(one.record, derive.BATCH_TIME).median for label, one in runs.items()}
+    allowed = {label: derive.efficiency(one) * medians[label] for label, one in runs.items()}  # of the traced batch
+    bounds = {label: bound for label, bound in allowed.items() if math.isfinite(bound)}
     counted = f"at most {each} samples of a run, in equal steps from its least to its greatest" if each else "samples"
     caption = f"Batch time: points are {counted}; the bar ends at their median."
-    caption += " A triangle marks the shortest time that the op times of the run allow." if bounds else ""
+    caption += " A triangle marks the shortest time that the run's own op times allow." if bounds else ""
     caption += " Pale: not comparable." if faint else ""
-    colours = figure.palette([one.record.label for one in entries])
+    colours = colours or figure.palette([one.record.label for one in entries])
     return Picture(caption, Markup(figure.batch_times(samples, bounds, faint, colours, f"{salt}-time")))
 
 
