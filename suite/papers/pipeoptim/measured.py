@@ -238,7 +238,8 @@ def train_watched(
 
 
 def batches(seed: int) -> list[tuple[Any, Any]]:
-    source, shape = images.digits(), SimpleNamespace(classes=images.DIGITS, colours=1, image=images.DIGITS_SIDE)
+    source, sizes = images.digits(), {"classes": images.DIGITS, "colours": 1, "image": images.DIGITS_SIDE}
+    shape = SimpleNamespace(content="images", **sizes)
     return [source.batch(number, size=SAMPLES, seed=seed, shape=shape) for number in range(MINI_BATCHES)]
 
 
