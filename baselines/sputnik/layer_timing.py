@@ -126,16 +126,11 @@ def sputnik(layer: Layer) -> Calls:
     structure, values = Structure(layer.index, outputs=size, inputs=size), layer.values
     turned, back = layer.x.t().contiguous(), layer.grad.t().contiguous()
 
-    def forward(x: Tensor) -> Tensor:
-        product: Tensor = kernels.spmm(structure.weight, values, x)
-        return product
+    forward = partial(kernels.spmm, structure.weight, values)
+    weight = partial(kernels.sddmm, structure.weight, back, turned)
 
     def into(grad: Tensor) -> Tensor:
         product: Tensor = kernels.spmm(structure.transposed, values.index_select(0, structure.order), grad)
-        return product
-
-    def weight() -> Tensor:
-        product: Tensor = kernels.sddmm(structure.weight, back, turned)
         return product
 
     whole = _calls(
