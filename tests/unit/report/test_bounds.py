@@ -82,6 +82,7 @@ def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
     for heading, most in (("Runs and the commands", "RUNS"), ("Earlier records", "EARLIER")):
         tables: list[str] = re.findall(rf'<table aria-label="{heading}.*?</table>', html, re.DOTALL)
         assert max(table.count("<tr id=") for table in tables) == SMALL[most]
+    assert max(path.stat().st_size for path in large.glob("*.html")) < 2_000_000
     for section in html.split('<section class="experiment"')[1:]:
         assert section.count('class="box"') <= SMALL["BOXES"]
 
