@@ -99,19 +99,14 @@ def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
     return [_null_percent(lab, lab.weak_plan(model, system), system, highest) for model in MODELS]
 
 
-def _null_seconds(lab: Lab, model: str, system: str, highest: float) -> float:
-    """Null model's seconds per batch for a weak-scaling run."""
-    plan = lab.weak_plan(model, system)
-    return null_model.batch_seconds(plan, _null_percent(lab, plan, system, highest))
-
-
 def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
     """Null model's days saved over DeepSpeed-3D, given the `highest` printed percents of AxoNN and DeepSpeed-3D."""
-    ours, theirs = (
-        training_time(WEAK_BATCH, lab.shapes[model].sequence, _null_seconds(lab, model, system, percent)) / 86400
-        for system, percent in zip(SYSTEMS[:2], highest, strict=True)
-    )
-    return theirs - ours
+    days = []
+    for system, percent in zip(SYSTEMS[:2], highest, strict=True):
+        plan = lab.weak_plan(model, system)
+        seconds = null_model.batch_seconds(plan, _null_percent(lab, plan, system, percent))
+        days.append(training_time(WEAK_BATCH, plan.shape.sequence, seconds) / 86400)
+    return days[1] - days[0]
 
 
 ROUNDINGS = {"down": np.floor, "up": np.ceil}  # numpy's, because math's raise for nan, a hidden anchor
@@ -148,10 +143,11 @@ def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float])
     """Batch time of `over` over AxoNN's at 100B. `highest`: printed percents of both, anchors of the null model."""
     model = "transformer_100b"
     ours, theirs = (
-        _null_seconds(lab, model, system, percent) for system, percent in zip(("axonn", over), highest, strict=True)
+        _null_percent(lab, lab.weak_plan(model, system), system, percent)
+        for system, percent in zip(("axonn", over), highest, strict=True)
     )
     times_slower = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
-    return [[times_slower]], "plans of Table II", [[theirs / ours]]
+    return [[times_slower]], "plans of Table II", [[ours / theirs]]
 
 
 def order(question: Question, lab: Lab, *, models: Sequence[str] = MODELS) -> Cases:

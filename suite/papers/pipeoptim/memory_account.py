@@ -28,14 +28,6 @@ def largest(lab: Lab, model: str, system: str, graph: str) -> int:
     return low
 
 
-def weights(lab: Lab, model: str, system: str) -> int:
-    """Peak bytes of live weight versions on the fullest stage.
-
-    Versions do not depend on the update rule, so this holds for SpecTrain too, which did not train these networks.
-    """
-    return plan(lab, model, system, 1).versions()
-
-
 @figure("pipeoptim_table5", "Table V")
 def table5(lab: Lab, claims: Claims) -> Iterator[Panel]:
     for model in MODELS:
@@ -73,11 +65,3 @@ def alike(question: Question, lab: Lab, *, graph: str) -> Cases:
 def larger(question: Question, lab: Lab, *, graph: str) -> Cases:
     """By counted tensors, one case per model."""
     return [[largest(lab, model, term, graph) for term in question.terms] for model in GNMTS]
-
-
-def most(question: Question, lab: Lab) -> tuple[Cases, str]:
-    cases = [[float(weights(lab, model, term)) for term in question.terms] for model in GNMTS]
-    sizes_text = "; ".join(
-        f"{m}: {', '.join(f'{v / 1e6:.0f}' for v in sizes)} MB" for m, sizes in zip(GNMTS, cases, strict=True)
-    )
-    return cases, f"float32, at the stage boundaries of the public code; {sizes_text}"

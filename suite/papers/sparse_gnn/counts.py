@@ -14,7 +14,6 @@ from suite.claims.panel import Claims, Panel, figure
 from suite.gnn.partition.protocol import quality_of
 from suite.gnn.plan import Placement
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, Dataset, GraphLab
-from suite.papers.sparse_gnn.figures import fitting_counts
 
 PROCESSES = (16, 32, 64, 128, 256)  # of Table 2
 COUNTS = (4, 16, 64, 256)
@@ -97,18 +96,6 @@ def imbalance_by_count(question: Question, lab: GraphLab) -> Cases:
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
-def random_order_rows(question: Question, lab: GraphLab, *, share: float, graphs: Sequence[str]) -> tuple[Cases, str]:
-    """Rows sent in a random order at the published sizes, and `share` times the rows of the oblivious algorithm.
-
-    The volume of a random order follows from the degrees.
-    """
-    runs = [(graph, p) for graph in graphs for p in fitting_counts(graph)]
-    volumes = [lab.volumes(graph, RANDOM, p) for graph, p in runs]
-    values = [[float(each.total), share * each.oblivious().total] for each in volumes]
-    below = [f"{graph} on {p}" for (graph, p), (a, b) in zip(runs, values, strict=True) if a <= b]
-    return values, f"published sizes, degrees of stand-ins; more is saved on {', '.join(below) or 'none'}"
-
-
 def bandwidth_ratio(question: Question, lab: GraphLab, *, graph: str, partitioner: str) -> tuple[Cases, str]:
     """Bandwidth term in rows, P/c^2 times the largest cut of a pair, at c over that at c = 1."""
     values, cuts = [], []
@@ -142,14 +129,6 @@ def nnz_imbalance(question: Question, lab: GraphLab) -> tuple[Cases, str]:
     worse = [f"{graph} on {p}" for (graph, p), (a, b) in zip(graph_cases(lab), values, strict=True) if a >= b]
     note = f"a random order is balanced worse, with few vertices per part, on {', '.join(worse) or 'none'}"
     return values, f"{describe_cases(lab)}; {note}"
-
-
-def max_send_bytes(question: Question, lab: GraphLab) -> tuple[Cases, str]:
-    values = [
-        [VALUE * WIDTH * int(lab.counted("amazon", name, p).send.max()) for name in ("gvb", "metis")]
-        for p in process_counts(lab, "amazon")
-    ]
-    return values, describe_cases(lab, ["amazon"])
 
 
 def partitioning_gain(question: Question, lab: GraphLab) -> tuple[Cases, str]:

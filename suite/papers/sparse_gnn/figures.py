@@ -183,15 +183,13 @@ def communication_near_zero(question: Question, lab: GraphLab, *, share: float) 
 # The null model of every speedup: epoch times in proportion to the rows that all processes send
 
 
-def speedup_over_aware(question: Question, lab: GraphLab, *, graph: str) -> WithNull:
-    cases = [[ratio(lab, graph, p, AWARE, GVB)] for p in fitting_counts(graph)]
-    nulls = [[null_ratio(lab, graph, p, AWARE, GVB)] for p in fitting_counts(graph)]
-    return cases, f"one case per GPU count: {fitting_counts(graph)}", nulls
-
-
-def protein_speedup_over_aware(question: Question, lab: GraphLab) -> WithNull:
-    note = "the published code zero-fills and adds whole blocks, which bounds the time of SA+GVB on 256 GPUs from below"
-    return [[ratio(lab, "protein", 256, AWARE, GVB)]], note, [[null_ratio(lab, "protein", 256, AWARE, GVB)]]
+def speedups(
+    question: Question, lab: GraphLab, *, slower: str, graph: str, gpus: Sequence[int] = (), note: str
+) -> WithNull:
+    """Epoch time of a system over that of SA+GVB, one case per GPU count; by default at all that fit."""
+    counts = gpus or fitting_counts(graph)
+    cases, nulls = ([[of(lab, graph, p, slower, GVB)] for p in counts] for of in (ratio, null_ratio))
+    return cases, note, nulls
 
 
 def max_speedup(question: Question, lab: GraphLab, *, graphs: Sequence[str], gpus: int) -> WithNull:
@@ -200,11 +198,6 @@ def max_speedup(question: Question, lab: GraphLab, *, graphs: Sequence[str], gpu
     ratios_text = ", ".join(f"{graph} {value:.3g}" for graph, value in ratios.items())
     null = max(null_ratio(lab, graph, gpus, CAGNET, GVB) for graph in graphs)
     return [[max(ratios.values())]], f"over CAGNET: {ratios_text}; the 14 belongs to the ratio over SA (G1)", [[null]]
-
-
-def papers_speedup(question: Question, lab: GraphLab) -> WithNull:
-    null = null_ratio(lab, "papers", 16, CAGNET, GVB)
-    return [[ratio(lab, "papers", 16, CAGNET, GVB)]], "the communities of Papers are guessed", [[null]]
 
 
 def overwhelming_gain(question: Question, lab: GraphLab, *, share: float) -> tuple[Cases, str]:

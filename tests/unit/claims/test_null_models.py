@@ -195,10 +195,10 @@ def graphs() -> Any:
 
 def test_graphs_take_the_rows_that_are_sent() -> None:
     query = Question({"c": 2})
-    assert sparse_gnn.speedup_over_aware(query, graphs(), graph="reddit")[2] == [[pytest.approx(3.0)]] * 4
-    assert sparse_gnn.protein_speedup_over_aware(query, graphs())[2] == [[3.0]]
+    for slower, graph, times in (("sparsity_aware", "reddit", 3.0), ("cagnet", "papers", 12.0)):
+        cases, _, nulls = sparse_gnn.speedups(query, graphs(), slower=slower, graph=graph, note="")
+        assert nulls == [[pytest.approx(times)]] * len(cases), graph
     assert sparse_gnn.max_speedup(query, graphs(), graphs=["amazon"], gpus=256)[2] == [[12.0]]
-    assert sparse_gnn.papers_speedup(query, graphs())[2] == [[12.0]]
     # as many rows, for more processes that could get them
     assert grids.minimum(query, graphs(), forms=["staged", "fused"])[2] == [[256], [256]]
 

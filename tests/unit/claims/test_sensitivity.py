@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from suite.claims import claim_text, load, plans, sensitivity, trace
+from suite.claims.answer import answers_of_figure, metrics_of
 from suite.claims.claim import Evidence, Judged, Scalar, Sensitivity, Turn, Verdict
 from suite.claims.sensitivity import choice_variations, constant_variations, modelled_answers
-from suite.claims.verdicts_now import source_of
+from suite.claims.verdicts_now import judge_metrics, source_of
 from suite.core.errors import InvalidRequest
 from suite.simulate.cost.efficiency import Efficiency
 from tests.support.drawn import drawn
@@ -215,6 +216,23 @@ def test_recorded_turns_are_those_of_now(paper: str) -> None:
     pairs = [each for each in modelled_answers(paper) if each[0].id in CHEAP[paper]]
     computed = {one.id: one for one in sensitivity.sensitivities_of(paper, pairs)}
     assert turning(computed, CHEAP[paper]) == turning(load.sensitivities(), CHEAP[paper])
+
+
+QUICK = ("axonn_fig5", "axonn_fig6", "axonn_fig8", "pipeoptim_fig6", "samo_fig5", "samo_table2")
+
+
+@pytest.mark.parametrize("figure", drawn(QUICK, n=2))
+def test_recorded_verdicts_and_values_are_those_of_now(figure: str) -> None:
+    """A model that moves away from what it gave turns this red. Where it is right: suite claims sensitivity."""
+    answers = answers_of_figure(load.claims(), figure)
+    metrics = metrics_of(answers, source_of(answers[0][0].paper, figure))
+    modelled = {name: metric for name, metric in metrics.items() if metric.evidence == Evidence.SIMULATED}
+    assert modelled
+    recorded, judged = load.sensitivities(), judge_metrics(modelled)
+    for name, metric in modelled.items():
+        low, high = recorded[name].values
+        assert judged[name].verdict == recorded[name].verdict, name
+        assert all(low * (1 - 1e-5) - 1e-9 <= value <= high * (1 + 1e-5) + 1e-9 for value in metric.values), name
 
 
 @pytest.mark.exhaustive
