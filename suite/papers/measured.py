@@ -154,6 +154,23 @@ def step_bytes(engine: Engine) -> int:
     return int(live.peak)
 
 
+def train_plainly(
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Callable[..., torch.Tensor],
+    batches: Iterable[Any],
+) -> list[float]:
+    """Loss of each batch in plain PyTorch."""
+    losses = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        mean = loss(network(inputs), targets)
+        mean.backward()
+        optimizer.step()
+        losses.append(float(mean.detach()))
+    return losses
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one torch thread in the context, so that neither results nor times depend on the core count."""

@@ -28,7 +28,7 @@ from suite.engine.system import EngineSystem
 from suite.memory.layout import resident
 from suite.papers.axonn.counts import answered
 from suite.papers.equations import INSIDE
-from suite.papers.measured import Flops, PassMessages, after, before, reductions
+from suite.papers.measured import Flops, PassMessages, after, before, reductions, train_plainly
 
 BEFORE, AFTER = "axonn_no_memopt", "axonn"
 HALF = "precision=bf16"  # CPUs multiply bfloat16; it is as wide as the paper's float16
@@ -335,11 +335,4 @@ def in_pytorch(
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=rule.lr, betas=(rule.beta1, rule.beta2), eps=rule.eps, weight_decay=rule.weight_decay
     )
-    losses = []
-    for inputs, targets in batches:
-        optimizer.zero_grad()
-        mean = loss(network(inputs), targets)
-        mean.backward()
-        optimizer.step()
-        losses.append(float(mean.detach()))
-    return losses
+    return train_plainly(network, optimizer, loss, batches)

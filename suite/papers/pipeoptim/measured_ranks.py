@@ -22,7 +22,7 @@ from suite.core.op import Kind, Op
 from suite.core.trace import CATEGORY, Span
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
-from suite.papers.measured import PASSES, before, one_thread, storages
+from suite.papers.measured import PASSES, before, one_thread, storages, train_plainly
 from suite.papers.pipeoptim import systems
 from suite.papers.pipeoptim.counts import by_definition
 from suite.papers.pipeoptim.systems import Configured
@@ -415,13 +415,8 @@ def gpipe(question: Question, source: Any, *, microbatches: int) -> tuple[Cases,
     data = mini_batches(count, WIDTH, torch.float64, samples)
     serial_network = nn.Sequential(*(layer(number, DEPTH, WIDTH, torch.float64) for number in range(DEPTH)))
     optimizer = torch.optim.SGD(serial_network.parameters(), lr=LR, momentum=0.9)
-    cases = []
-    for (inputs, targets), piped in zip(data, ranks[0].losses, strict=True):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(serial_network(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        cases.append([float(loss.detach()), piped])
+    alone = train_plainly(serial_network, optimizer, nn.functional.cross_entropy, data)
+    cases = [[*pair] for pair in zip(alone, ranks[0].losses, strict=True)]
     piped_network = nn.Sequential(*(layer(number, DEPTH, WIDTH, torch.float64) for number in range(DEPTH)))
     for parameter, rank in zip(piped_network.parameters(), ranks, strict=True):
         parameter.data = rank.versions[count].view_as(parameter)

@@ -124,29 +124,32 @@ def twins(sparsity: float = 0.75, batches: int = 5) -> tuple[Engine, Engine]:
     return engines
 
 
-def outputs() -> Pairs:
-    """Outputs of dense masked training and SAMO for a new batch, entry by entry."""
+def forward(question: Question, source: Any) -> Cases:
+    """Outputs in bfloat16 of a small network after five batches of dense masked training and of SAMO."""
     (inputs, _), engines = batch(99), twins()
     with torch.no_grad():
         dense, samo = (
             nn.Sequential(*trained.state.stage.layers)(inputs.to(getattr(torch, HALF))) for trained in engines
         )
-    return _paired(dense, samo)
+    return distinct_cases(_paired(dense, samo))
 
 
-def updated() -> Pairs:
-    """Weights of dense masked training and SAMO, entry by entry: full precision, then half precision."""
+def optimizer(question: Question, source: Any) -> Cases:
+    """Weights of a small network after five steps of Adam, in full precision and in bfloat16."""
     dense, samo = twins()
     pairs: Pairs = []
     for first, second in zip(dense.state.model_states.parameters, samo.state.model_states.parameters, strict=True):
         states = ((dense.state.model_states, first), (samo.state.model_states, second))
         full = [state.dense(state.rule.weights[0], parameter) for state, parameter in states]
         pairs += _paired(*full) + _paired(first.detach(), second.detach())
-    return pairs
+    return distinct_cases(pairs)
 
 
-def expanded() -> Pairs:
-    """Tensors that are zero outside their index, and the expansion of their compressed values, entry by entry."""
+def inverse(question: Question, source: Any) -> Cases:
+    """Entries of tensors of one, two and four dimensions, and the expansion of their compressed values.
+
+    The tensors are zero outside their index.
+    """
     generator = torch.Generator().manual_seed(0)
     pairs: Pairs = []
     for shape in ((40,), (5, 8), (3, 2, 2, 3)):
@@ -157,7 +160,7 @@ def expanded() -> Pairs:
         back = torch.zeros(shape)
         expand(compress(tensor, index), index, back)
         pairs += _paired(tensor, back)
-    return pairs
+    return distinct_cases(pairs)
 
 
 def _paired(first: torch.Tensor, second: torch.Tensor) -> Pairs:
@@ -195,22 +198,26 @@ def dense_gradients(microbatches: int) -> tuple[int, int]:
     return counted.peak, max(sizes)
 
 
-def index_tensors() -> list[int]:
-    """Number of index tensors of each pruned weight: distinct integer tensors as long as its unpruned entries."""
+def shared_index(question: Question, source: Any) -> Cases:
+    """Counted in the states of a convolution and two linear layers.
+
+    An index tensor of a pruned weight is an integer tensor as long as its unpruned entries.
+    """
     state = engine(network(), Pruning(Magnitude(), 0.5)).state.model_states
     tensors = {(t.data_ptr(), t.numel()) for t in tensors_of(vars(state)) if not t.is_floating_point()}
-    return [sum(entries == index.numel() for _, entries in tensors) for index in state.kept.values()]
+    return [[sum(entries == index.numel() for _, entries in tensors)] for index in state.kept.values()]
 
 
-def flops() -> tuple[int, int]:
-    """Flops of the products that torch dispatches in a batch, without pruning and with SAMO."""
-    counts = []
-    for pruning in (None, Pruning(Magnitude(), 0.75)):
+def same_flops(question: Question, source: Any) -> Cases:
+    """Counted as torch dispatches the products of a batch, without pruning and with SAMO."""
+
+    def counted(pruning: Pruning | None) -> int:
         trained = engine(network(), pruning)
         with Flops() as counter:
             trained.train_batch(batch(0))
-        counts.append(counter.total)
-    return counts[0], counts[1]
+        return int(counter.total)
+
+    return [[counted(None), counted(Pruning(Magnitude(), 0.75))]]
 
 
 def reduced_bytes(density: float, entries: int) -> int:
@@ -268,31 +275,6 @@ def example(question: Question, source: Any) -> Cases:
     return [[index for columns, unpruned in entries.items() for index in indices_of(unpruned, columns)]]
 
 
-def shared_index(question: Question, source: Any) -> Cases:
-    """Counted in the states of a convolution and two linear layers."""
-    return [[count] for count in index_tensors()]
-
-
-def forward(question: Question, source: Any) -> Cases:
-    """Outputs in bfloat16 of a small network after five batches."""
-    return distinct_cases(outputs())
-
-
-def optimizer(question: Question, source: Any) -> Cases:
-    """Weights of a small network after five steps of Adam, in full precision and in bfloat16."""
-    return distinct_cases(updated())
-
-
 def layerwise(question: Question, source: Any) -> Cases:
     """Counted at allocation, with 1, 2 and 4 microbatches."""
     return [(1, *dense_gradients(count)) for count in (1, 2, 4)]
-
-
-def inverse(question: Question, source: Any) -> Cases:
-    """Entries of tensors of one, two and four dimensions."""
-    return distinct_cases(expanded())
-
-
-def same_flops(question: Question, source: Any) -> Cases:
-    """Counted as torch dispatches the products of a batch."""
-    return [flops()]
