@@ -32,7 +32,7 @@ SLOW_FAMILIES = {
     "it trains models": """
         axonn.measured: constant_in_flight lemma_1 lemma_2 loss_curves loss_predivision overlap pipeline_limit
             reduced_bytes
-        axonn.measured_memory: footprint memory_ratio offloaded_bytes saving
+        axonn.measured_memory: footprint memory_ratio saving
         pipeoptim.measured: needs_sgdm pipeoptim_stale spectrain_inconsistent spectrain_stale
         pipeoptim.measured_ranks: gpipe
         samo.measured_messages: send_time
@@ -45,7 +45,7 @@ SLOW_FAMILIES = {
         axonn.scaling: fastest
         """,
     "it accounts for the memory of every plan": """
-        pipeoptim.memory_account: alike larger most
+        pipeoptim.memory_account: alike larger
         """,
     "it partitions graphs": """
         sparse_gnn.counts: column_segments nnz_imbalance
