@@ -13,15 +13,12 @@ import torch
 from suite.comm.p2p import threads
 from suite.comm.p2p.message import EVALUATION_CAPACITY
 from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
-from suite.comm.rendezvous.launcher_env import launch_info
-from suite.comm.world import init_world
 from suite.core.errors import IllegalSchedule, RankError
 from suite.core.op import Kind, Op, needs
 from suite.core.protocols import Transport
 from suite.runner.launch.signals import Interrupted, ending_ranks
 from tests.support.drawn import generator
 from tests.support.placed import random_homes, random_order, run_order
-from tests.support.waiting import wait_until
 
 
 def op(text: str) -> Op:
@@ -55,18 +52,6 @@ def test_receive_takes_the_first_wanted_op() -> None:
     with pytest.raises(RankError, match="0F3, 0F4"):
         last.close()
     first.close()
-
-
-def test_middle_stage_sends_to_both_neighbours() -> None:
-    hub = Hub(3)
-    middle = LoopbackTransport(hub, 1, (0, 1, 2))
-    for text in ("1F0", "1B0", "1E0"):
-        middle.send(op(text), value(1))
-    assert [list(map(str, inbox)) for inbox in hub.inbox] == [["1B0"], [], ["1F0", "1E0"]]
-    hub, first, last = pair()
-    for transport, text in ((first, "0B0"), (first, "0U0"), (last, "1F0"), (last, "1E0")):
-        transport.send(op(text), value(1))
-    assert hub.inbox == [{}, {}], "outputs without a consumer"
 
 
 def test_only_evaluation_sends_block_at_capacity() -> None:
@@ -220,56 +205,6 @@ def test_all_reduce_adds_in_rank_order() -> None:
         return [float(tensor), *totals, *largest.tolist(), float(from_1)]
 
     assert run(3, rank) == [[expected, expected, 1.5, 2.0, 0.0, 10.0]] * 3
-
-
-def test_subgroup_names_its_root_by_world_rank() -> None:
-    def rank(world: LoopbackWorld) -> list[float]:
-        group = world.group((1, 3) if world.rank % 2 else (0, 2))
-        assert group is world.group(group.ranks)
-        total, root = torch.tensor([float(world.rank)]), torch.tensor([float(world.rank)])
-        group.all_reduce(total).wait()
-        group.broadcast(root, group.ranks[1]).wait()
-        return [float(total), float(root)]
-
-    assert run(4, rank) == [[2.0, 2.0], [4.0, 3.0]] * 2
-
-
-def test_collectives_overlap() -> None:
-    def rank(world: LoopbackWorld) -> list[float]:
-        both, own = world.group((0, 1)), world.group((world.rank,))
-        tensors = [torch.full((2,), float(10**k * (world.rank + 1))) for k in range(4)]
-        handles = [both.all_reduce(tensor) for tensor in tensors[:3]]
-        handles.append(own.all_reduce(tensors[3]))
-        for handle in reversed(handles):  # finished in reverse order
-            wait_until(handle.done)
-            handle.wait()  # no effect
-        return [float(tensor[0]) for tensor in tensors]
-
-    assert run(2, rank) == [[3.0, 30.0, 300.0, 1000.0], [3.0, 30.0, 300.0, 2000.0]]
-
-
-def test_process_without_launcher_is_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    world = init_world(eager_bytes=1024)
-    assert isinstance(world, LoopbackWorld)
-    assert (world.rank, world.size, launch_info().rank) == (0, 1, 0)
-    assert run(3, lambda world: (world.rank, world.size)) == [(0, 3), (1, 3), (2, 3)]
-
-
-@pytest.mark.parametrize("root", [0, 2])
-def test_collectives_wait_for_all_ranks_of_their_group(root: int) -> None:
-    """Ranks 0 and 2 broadcast 1 + the root, then add; rank 1 is in neither group."""
-
-    def rank(world: LoopbackWorld) -> float:
-        tensor = torch.tensor([1.0 + world.rank])
-        if world.rank != 1:
-            group = world.group((0, 2))
-            group.broadcast(tensor, root).wait()
-            group.all_reduce(tensor).wait()
-        return tensor.item()
-
-    assert run(3, rank) == [2.0 * (1 + root), 2.0, 2.0 * (1 + root)]
 
 
 def test_a_broadcast_without_its_root_is_a_deadlock() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from suite.comm.p2p.host_memory import HostBuffer, HostDevice
-from suite.comm.p2p.message import ALIGN, CLOSE, pack, unpack
+from suite.comm.p2p.message import ALIGN, CLOSE
 from suite.comm.p2p.mpi import MpiChannel
 from suite.comm.p2p.polling import wait_until
 from suite.core.errors import InvalidRequest
@@ -40,28 +40,6 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 DTYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
 VALUES = st.lists(st.builds(filled, st.sampled_from(DTYPES), SHAPES, st.integers(0, 99)), max_size=6).map(tuple)
-
-
-def through_buffer(op: Op, value: tuple[Any, ...], size: int, **options: bool) -> tuple[Any, ...]:
-    """What is read of a message in a buffer, its size, and the tensors that must follow."""
-    buffer = torch.empty(size, dtype=torch.uint8)
-    written, payload = pack(op, value, buffer, **options)
-    return *unpack(buffer, memoryview(buffer.numpy().data), buffer.device), written, payload
-
-
-@settings(max_examples=40, deadline=None)
-@given(OPS, VALUES)
-def test_header_alone_describes_a_value(op: Op, value: tuple[torch.Tensor, ...]) -> None:
-    found, described, missing, _, payload = through_buffer(op, value, 1 << 13, inline=False)
-    assert found == op
-    assert [(t.dtype, t.shape) for t in described] == [(t.dtype, t.shape) for t in value]
-    assert [t.shape for t in missing] == [t.shape for t in payload] == [t.shape for t in value if t.numel()]
-
-
-def test_header_holds_many_tensors() -> None:
-    value = tuple(torch.zeros((1,) * (number % 20)) for number in range(1000))
-    _, described, *_ = through_buffer(Op(3, Kind.FORWARD, 7), value, 1 << 20)
-    assert [tensor.dim() for tensor in described] == [number % 20 for number in range(1000)]
 
 
 class SelfChannel:
@@ -108,17 +86,13 @@ def test_values_arrive_bit_for_bit(channel: SelfChannel, op: Op, value: tuple[to
 
 def test_large_payload_follows_without_a_copy(channel: SelfChannel) -> None:
     op, small, large = Op(1, Kind.BACKWARD, 5), torch.arange(8.0), torch.arange(1000.0)
-    channel.ends.send(op, (small,))
-    assert len(channel.ends.sending[-1][0]) == 1
-    channel.ends.send(op._replace(index=6), (small, large, torch.empty(0, 3)))
-    requests, (_, value) = channel.ends.sending[-1]
-    assert len(requests) == 3  # the header and two tensors; an empty tensor needs no message
-    assert value[1] is large
-    wait_until(lambda: len(channel.mailbox) == 2 and not channel.ends.sending, channel.progress, timeout=20)
-    assert torch.equal(channel.mailbox.pop(op)[0], small)
-    arrived = channel.mailbox.pop(op._replace(index=6))
-    assert torch.equal(arrived[1], large)
-    assert arrived[2].shape == (0, 3)
+    channel.through(op, (small,), messages=1)
+    channel.ends.send(op, value := (small, large, torch.empty(0, 3)))
+    assert channel.ends.sending[-1][1][1][1] is large
+    assert wait_until(lambda: op in channel.mailbox and not channel.ends.sending, channel.progress, timeout=20)
+    arrived = channel.mailbox.pop(op)
+    assert all(map(torch.equal, arrived, value))
+    assert channel.through(op, value, messages=3)[2].shape == (0, 3)  # the header and two tensors
 
 
 @pytest.mark.parametrize("count", [15, 40])

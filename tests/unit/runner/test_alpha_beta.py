@@ -38,23 +38,6 @@ def test_noise_of_five_percent_moves_neither_by_more() -> None:
         assert 0 < line.misfit < 0.2
 
 
-def test_no_line_beside_it_has_less_relative_error() -> None:
-    draw = random.Random(7)
-    noisy = [second * draw.lognormvariate(0.0, 0.3) for second in times(2e-5, 4e9)]
-    line = fit(SIZES, noisy)
-
-    def squared_error(latency: float, slope: float) -> float:
-        return sum(((latency + size * slope) / second - 1) ** 2 for size, second in zip(SIZES, noisy, strict=True))
-
-    least = squared_error(line.latency, 1 / line.bandwidth)
-    for factor in (0.99, 1.01):
-        assert squared_error(line.latency * factor, 1 / line.bandwidth) > least
-        assert squared_error(line.latency, factor / line.bandwidth) > least
-    fitted = times(line.latency, line.bandwidth)
-    errors = [abs(one / second - 1) for one, second in zip(fitted, noisy, strict=True)]
-    assert line.misfit == pytest.approx(max(errors))
-
-
 def test_neither_is_negative() -> None:
     """A cache makes small messages quicker than any line through the large ones; a load makes times fall."""
     steep = fit([8, 1000, 100_000], [1e-9, 1e-6, 1e-3])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +14,7 @@ from suite.config.base import Rerun
 from suite.config.compose import composed, resolve
 from suite.config.run import checked_run
 from suite.core.files import write_atomically
-from suite.core.grid import Grid
-from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.core.trace import FORWARD, Span, Trace
 from suite.runner import provenance
 from suite.runner.runs import Run
 from suite.runner.store import Store, key_of, source_hash
@@ -198,15 +193,3 @@ def test_damaged_file_is_ignored(tmp_path: Path) -> None:
     assert store.find(key) == record_of(key)
     store.path("e" * 20).mkdir()
     assert store.find("e" * 20) is None, "a folder in place of a record"
-
-
-def test_trace_reads_back(tmp_path: Path) -> None:
-    spans = Trace([Span(0, FORWARD, 0.0, 1.5, Op.parse("0F1"), 64), Span(1, "wait", 0.25, 0.5)])
-    name = Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
-    assert name == f"traces/{'f' * 20}.json.gz"
-    content = json.loads(gzip.decompress((tmp_path / name).read_bytes()))
-    assert Grid(**content["grid"]) == Grid(data=2, inter=3)
-    assert [Span.from_row(row) for row in content["spans"]] == list(spans)
-    first = (tmp_path / name).read_bytes()
-    Store(tmp_path).write_trace("f" * 20, Grid(data=2, inter=3), spans)
-    assert (tmp_path / name).read_bytes() == first  # no time of day in it
