@@ -49,6 +49,7 @@ def train_plainly(
     batches: Iterable[Any],
     loss: Callable[..., torch.Tensor] = mse_loss,
     before_step: Callable[[], object] = lambda: None,
+    after_step: Callable[[], object] = lambda: None,
 ) -> list[float]:
     """Losses of a plain training loop of PyTorch on whole batches."""
     losses = []
@@ -58,5 +59,6 @@ def train_plainly(
         error.backward()
         before_step()
         optimizer.step()
+        after_step()
         losses.append(error.item())
     return losses

@@ -17,20 +17,6 @@ def weights(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype = torch.floa
     return [nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
 
 
-def test_gradients_are_views_of_flat_gradient() -> None:
-    parameters = weights(((3, 5), (7,), ()))
-    state = ModelState(parameters, ("velocity",), resident)
-    for passes in (1, 2):
-        sum((parameter * (k + 2)).sum() for k, parameter in enumerate(parameters)).backward()
-        right = [2.0] * 15 + [3.0] * 7 + [4.0]
-        assert state.gradient.tolist() == [passes * entry for entry in right]
-    check_attached(state)
-    assert [state.kept_gradient(p).tolist() for p in parameters[1:]] == [[6.0] * 7, [8.0]]
-    state.kept_gradient(parameters[1]).zero_()
-    assert parameters[1].grad is not None
-    assert not parameters[1].grad.any()
-
-
 def test_replaced_gradient_or_weight_is_detected() -> None:
     parameters = weights(((3,), (2,)))
     parameters[0].grad = torch.tensor([5.0, 6.0, 7.0])

@@ -19,7 +19,7 @@ from suite.engine.optim.optimizer import Adam
 from suite.engine.optim.update import Update
 from suite.engine.states.offload import HostOffloader
 from suite.engine.states.state import ModelState
-from suite.memory.layout import ModelStateSpec, offloaded, resident
+from suite.memory.layout import ModelStateSpec, offloaded
 from tests.support.refusals import refused
 
 
@@ -108,22 +108,6 @@ def test_a_failed_step_waits_for_copies_under_way(log: list[str]) -> None:
     with pytest.raises(ZeroDivisionError):
         buckets.throw(ZeroDivisionError)
     assert log[1:] == ["fetch 0", "step waits for fetch 0", "host waits for write-back"]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("sets", [1, 2])
-def test_cuda_offload_is_bit_identical_to_resident_states(sets: int) -> None:
-    def weights(layout: Any) -> torch.Tensor:
-        torch.manual_seed(0)
-        weight = nn.Parameter(torch.randn(1 << 20, device="cuda"))
-        state = ModelState([weight], Adam(0.1).states, layout, half=torch.bfloat16, bucket_numel=100_000)
-        for _ in range(3):
-            state.gradient.copy_(torch.randn(1 << 20))
-            state.step(Adam(0.1))
-            state.finish(stepped=True)
-        return state.rule.weights[0].cpu()
-
-    assert torch.equal(weights(partial(offloaded, bucket=100_000, sets=sets)), weights(resident))
 
 
 def state_of(bucket: int, layout_bucket: int) -> ModelState:

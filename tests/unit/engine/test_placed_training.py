@@ -33,7 +33,7 @@ from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.placement import places
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
-from suite.weights.policy import Latest, Predict
+from suite.weights.policy import Predict
 from tests.support.drawn import cells, drawn
 from tests.support.placed import PLACED, SplitStream
 from tests.support.refusals import setting
@@ -52,25 +52,11 @@ ONE_RANK: dict[str, Schedule] = dict.fromkeys(SCHEDULES, OneFOneB()) | dict.from
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 14, 6, 8, 3
 
 
-# arguments of an engine that change nothing about the placement
-VARIANTS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "tied": {"tied": True},
-    "dropout": {"dropout": 0.2},
-    "half": {"half": "bfloat16"},
-    "clip_norm": {"clip_norm": 0.1},
-    "recomputation": {"weights": Latest("recompute")},
-    "buckets": {"bucket_numel": 40},
-}
-
-
-def layers(*, tied: bool = False, dropout: float = 0.0) -> list[nn.Module]:
+def layers() -> list[nn.Module]:
     torch.manual_seed(0)
     network: list[nn.Module] = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
     for number in range(1, LAYERS - 1, 2):
-        network[number] = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Tanh(), nn.Dropout(dropout))
-    if tied:
-        network[-1].weight = network[0].weight
+        network[number] = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Tanh())
     return network
 
 
@@ -85,11 +71,9 @@ def engine_of(
     return Engine(copy.deepcopy(network), grid=grid, schedule=schedule, world=world, **(usual | arguments))
 
 
-def losses_on(
-    grid: Grid, schedule: Schedule, *, tied: bool = False, dropout: float = 0.0, **arguments: Any
-) -> list[float]:
+def losses_on(grid: Grid, schedule: Schedule, **arguments: Any) -> list[float]:
     """Losses of the batches, and the loss of an evaluation after them."""
-    network, data = layers(tied=tied, dropout=dropout), batches(grid.data)
+    network, data = layers(), batches(grid.data)
 
     def rank(world: LoopbackWorld) -> list[float]:
         engine = engine_of(network, world, grid, schedule, **arguments)
@@ -103,24 +87,8 @@ def losses_on(
 
 
 @cache
-def losses_on_one_rank(name: str, variant: str = "none", replicas: int = 1) -> list[float]:
-    return losses_on(Grid(data=replicas), ONE_RANK[name], **VARIANTS[variant])
-
-
-@pytest.mark.parametrize(
-    ("name", "grid", "variant"),
-    [
-        *cells(
-            SCHEDULES, [Grid(), Grid(inter=2), Grid(inter=4)], ["none"], n=5, always=[("zbv", Grid(inter=4), "none")]
-        ),
-        *cells(SCHEDULES, [Grid(inter=2, data=2)], ["tied"], n=2),
-        *cells(["interleaved", "zb_h2", "zbv", "dual_pipe_v"], [Grid(inter=2)], [*VARIANTS][1:], n=3),
-    ],
-    ids=str,
-)
-def test_losses_equal_one_rank(name: str, grid: Grid, variant: str) -> None:
-    losses = losses_on(grid, SCHEDULES[name], **VARIANTS[variant])
-    assert losses == losses_on_one_rank(name, variant, grid.data)
+def losses_on_one_rank(name: str, replicas: int = 1) -> list[float]:
+    return losses_on(Grid(data=replicas), ONE_RANK[name])
 
 
 @pytest.mark.parametrize("name", drawn(SCHEDULES, n=2, always=["zbv"]))
@@ -154,7 +122,7 @@ def test_evaluation_runs_bounded_ahead(name: str, ranks: int) -> None:
 def test_batches_follow_each_other_without_a_drain(name: str, replicas: int) -> None:
     """With an update per batch no pass reads other weights, so a stream has the losses of drained batches."""
     losses = losses_on(Grid(inter=2, data=replicas), SCHEDULES[name], update_interval=MICROBATCHES)
-    assert losses == losses_on_one_rank(name, replicas=replicas)
+    assert losses == losses_on_one_rank(name, replicas)
 
 
 def test_settings_that_a_placement_excludes_are_refused() -> None:

@@ -14,7 +14,6 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.protocols import Read
-from suite.core.trace import BACKWARD, COMPRESS, EXPAND, INSIDE
 from suite.engine.engine import Engine
 from suite.engine.memory_tracker import MemoryTracker
 from suite.engine.optim.loss_scaler import DynamicLossScaler
@@ -145,19 +144,6 @@ def test_replaced_gradient_of_pruned_weight_is_detected() -> None:
     weight.grad = torch.zeros_like(weight)
     with refused(InvalidRequest, subject=".grad of a weight of this engine was replaced"):
         next(engine.state.update.run())
-
-
-def test_trace_has_spans_of_compression_and_expansion() -> None:
-    engine = alone(pruning=Pruning(FixedMask(TICKET), 0.8))
-    engine.train_batch(CASE.batch(0, 4, 1))
-    spans = [span for span in engine.state.trace if span.category in INSIDE]
-    passes = [span for span in engine.state.trace if span.category == BACKWARD]
-    assert [span.category for span in spans] == [COMPRESS] * 4 + [EXPAND]
-    for part, whole in zip(spans[:4], passes, strict=True):
-        assert whole.start <= part.start < part.end <= whole.end
-    dense = alone(memory=resident)
-    dense.train_batch(CASE.batch(0, 4, 1))
-    assert not [span for span in dense.state.trace if span.category in INSIDE]
 
 
 # -- overflow --------------------------------------------------------------------------------------------------------

@@ -62,14 +62,6 @@ def test_gradients_of_unused_inputs_and_constant_outputs() -> None:
         stage.backward(0, (noise(2, 3),))
 
 
-def test_recompute_keeps_only_input() -> None:
-    stage = make_stage(lambda: nn.Linear(3, 2))
-    stage.forward(0, (noise(4, 3),), sample=0, read=RECOMPUTE)
-    assert stage.open[0].outputs == ()
-    stage.forward(1, (noise(4, 3),), sample=0, read=KEEP)
-    assert stage.open[1].outputs[0] is not None
-
-
 # -- activation checkpoints ------------------------------------------------------------------------------------------
 
 
@@ -107,13 +99,6 @@ def test_activation_checkpointing_is_bit_identical(interval: int, read: Read, la
     plain, checkpointed = run(chain(None, last=last), KEEP), run(chain(interval, last=last), read)
     assert len(plain) == len(checkpointed)
     assert all(torch.equal(a, b) for a, b in zip(plain, checkpointed, strict=True))
-
-
-def test_checkpointing_keeps_segment_inputs_and_unrecomputed_graphs() -> None:
-    stage = chain(2)
-    stage.forward(0, (noise(4, 5),), sample=0, read=KEEP)
-    assert [outputs is None for outputs in stage.open[0].outputs] == [False, True, True, False]
-    assert [segment.layers for segment in stage.segments] == [range(1), range(1, 3), range(3, 5), range(5, 6)]
 
 
 def test_segments_divide_stage() -> None:

@@ -20,7 +20,6 @@ from suite import AdamW, Engine, Grid
 from suite.core.errors import InvalidRequest, SuiteError
 from suite.engine.replay.thread_ranks import batch_readers
 from suite.schedule import OneFOneB
-from suite.schedule.zbv import ZBV
 from tests.support.refusals import refused
 from tests.support.small_engines import Batch, linears, normal_batches
 from tests.support.waiting import wait_until
@@ -72,11 +71,6 @@ def test_interrupted_stream_trains_no_more() -> None:
     for call in (lambda: engine.train_batch(BATCH), lambda: list(engine.train(batches()))):
         with pytest.raises(SuiteError):
             call()
-
-
-def test_placed_schedule_trains_on_threads() -> None:
-    expected = list(engine_of().train(batches()))
-    assert list(engine_of(grid=TWO, schedule=ZBV()).train(batches())) == pytest.approx(expected, rel=1e-12)
 
 
 def test_shuffling_loader_is_read_once() -> None:

@@ -22,7 +22,6 @@ from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
-from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD
 from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import offloaded
@@ -215,19 +214,6 @@ def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) ->
     assert torch.equal(got.weights[f"{first}.weight"], initial.bfloat16() if half else initial)
     if not half:
         compare(got, plain_torch(layers, clip_norm=0.5), within=1e-12)
-
-
-def test_every_rank_counts_the_most_addends() -> None:
-    """Ranks without ends of the largest tie take part in the same overflow check."""
-
-    def rank(world: LoopbackWorld, layers: list[nn.Module]) -> int:
-        options = {"half": "float16", "loss_scaler": DynamicLossScaler()}
-        engine = engine_of(layers, world, Grid(inter=4), "zbv", **options)
-        return engine.state.update.most_ends
-
-    for shape, frozen, ends in (("three groups", False, 4), ("three", True, 1), ("one rank of a V", False, 2)):
-        layers = network(shape, torch.float32, frozen=frozen)
-        assert threads.run(4, partial(rank, layers=layers)) == [ends] * 4, shape
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from suite.schedule import OneFOneB
 from suite.weights.policy import Predict
 from tests.support.drawn import cells, drawn
 from tests.support.refusals import refused
-from tests.support.small_engines import Batch, linears, mse_loss, normal_batches
+from tests.support.small_engines import Batch, linears, mse_loss, normal_batches, train_plainly
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2)]
 BUCKETS = {"bucket_numel": 50}
@@ -103,37 +103,11 @@ OF_SUITE: dict[str, tuple[Any, Callable[[Any], torch.optim.Optimizer]]] = {
 CASES = {name: (make, make) for name, make in EVERY.items()} | OF_SUITE  # of an engine, and of a plain script
 
 
-def train_plainly(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    data: list[Any],
-    *,
-    scheduler: schedulers.LRScheduler | None = None,
-    masks: Sequence[torch.Tensor] | None = None,
-) -> list[float]:
-    """Losses of a plain training loop of PyTorch; with masks, of weights and gradients that are zero elsewhere."""
-    losses, weights = [], list(model.parameters())
-    masks = masks or [torch.ones_like(weight) for weight in weights]
-    for inputs, targets in data:
-        for weight, mask in zip(weights, masks, strict=True):
-            weight.data.mul_(mask)
-        optimizer.zero_grad()
-        loss = mse_loss(model(inputs), targets)
-        loss.backward()
-        for weight, mask in zip(weights, masks, strict=True):
-            weight.grad.mul_(mask)  # type: ignore[union-attr]
-        optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
-        losses.append(loss.item())
-    return losses
-
-
 @cache
 def plain_losses(name: str) -> list[float]:
     model = copy.deepcopy(FIRST_MODEL)
     optimizer = EVERY[name](list(model.parameters()))
-    return train_plainly(model, optimizer, batches(), scheduler=cosine(optimizer))
+    return train_plainly(model, optimizer, batches(), after_step=cosine(optimizer).step)
 
 
 def engine_of(optimizer: Any, lr_scheduler: Any = cosine, **more: Any) -> Engine:
@@ -164,10 +138,14 @@ def test_losses_equal_plain_pytorch(name: str, grid: Grid, layout: str) -> None:
 def test_pruned_network_trains_its_groups(name: str) -> None:
     """Compressed states equal masked training in PyTorch, where the masked entries of a gradient are zero."""
     engine, model = engine_of(EVERY[name], pruning=PRUNING), copy.deepcopy(FIRST_MODEL)
-    pruned = engine.state_dict()
-    masks = [pruned[key] != 0 for key, _ in model.named_parameters()]
+    model.load_state_dict(pruned := engine.state_dict())
     optimizer = EVERY[name](list(model.parameters()))
-    right = train_plainly(model, optimizer, batches(), scheduler=cosine(optimizer), masks=masks)
+
+    def mask_gradients() -> None:
+        for key, weight in model.named_parameters():
+            weight.grad.mul_(pruned[key] != 0)  # type: ignore[union-attr]
+
+    right = train_plainly(model, optimizer, batches(), mse_loss, mask_gradients, cosine(optimizer).step)
     assert engine.fit(batches()) == pytest.approx(right, rel=1e-11)
 
 

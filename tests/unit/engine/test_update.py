@@ -105,15 +105,6 @@ def test_ends_are_summed_in_order_of_layers() -> None:
         assert by_rank == [[0.5] * owners.count(number) for number in range(4)], owners
 
 
-def test_stage_without_weights_reduces_nothing_and_steps() -> None:
-    def rank(world: threads.LoopbackWorld) -> tuple[int, bool]:
-        update = update_of(world, [], column=(0, 1), rule=Adam(0.1, weight_decay=0.1))
-        list(update.run())
-        return update.state.rule.updates, update.reduces
-
-    assert threads.run(2, rank) == [(1, False)] * 2
-
-
 # -- slices of the flat order ----------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from suite.engine.stage import Stage
 from suite.engine.states.state import ModelState
 from suite.engine.versions import WeightVersions
 from suite.memory import resident
-from suite.weights import Latest
 from tests.support.refusals import refused
 
 F0, F1 = Op(0, Kind.FORWARD, 0), Op(0, Kind.FORWARD, 1)
@@ -45,15 +44,6 @@ def attached(policy: WeightPolicy, layers: Sequence[nn.Module], rule: SGD) -> tu
     state = ModelState(list(stage.layers.parameters()), rule.states, resident)
     store.attach(state, rule)
     return store, stage, state
-
-
-def test_newest_version_is_read() -> None:
-    store = store_of(Latest())
-    # the forward's graph is kept, so the policy is not called for the backward pass
-    assert [store.run(op) for op in (F0, B0, U0, F1)] == [Read(0), None, None, Read(1)]
-    assert store_of(Latest(), updates=7).run(Op(0, Kind.FORWARD, 7)) == Read(7)
-    store = store_of(Latest("recompute"))
-    assert store.run(F0) == store.run(B0) == Read(0, backward_mode="recompute")
 
 
 def test_versions_that_are_not_stored_cannot_be_read() -> None:
@@ -90,24 +80,3 @@ def test_swap_backward_reads_weights_of_backward_time() -> None:
     torch.testing.assert_close(first.weight.grad, inner.T @ x)
     torch.testing.assert_close(entering, inner @ live[0])
     assert not torch.allclose(entering, inner @ ahead[0])
-
-
-def test_kept_graph_preserves_its_weights_over_step() -> None:
-    """With `keep`, the backward pass reads its forward's weights, however many steps came between."""
-    layer, rule = nn.Linear(3, 2, bias=False), SGD(1.0)
-    store, stage, state = attached(Latest("keep"), [nn.Tanh(), layer], rule)
-    layer.weight.data.round_().add_(1.0)
-    before = layer.weight.detach().clone()
-    x = torch.ones(1, 3)
-    with store.swapped_in(F0, read := store.run(F0)):
-        stage.forward(0, (x,), sample=0, read=read)
-    for number in range(2):
-        store.run(Op(0, Kind.UPDATE, number))
-        state.gradient.fill_(1.0)
-        state.step(rule)
-        state.finish(stepped=True)
-    assert torch.equal(layer.weight, before - 2)
-    with store.swapped_in(B0, store.run(B0)):
-        (entering,) = stage.backward(0, (torch.ones(1, 2),))
-    torch.testing.assert_close(entering, before.sum(0, keepdim=True) * (1 - torch.tanh(x) ** 2))
-    assert torch.equal(layer.weight, before - 2)
