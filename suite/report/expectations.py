@@ -28,6 +28,7 @@ from suite.core.experiment import (
     read_expectation,
 )
 from suite.core.record import Outcome, Record, Source
+from suite.core.units import si
 from suite.report import derive
 from suite.report.load import StoredRecord, at, real, text_at
 from suite.stats import inference
@@ -109,9 +110,14 @@ def answer(group: derive.ExperimentGroup) -> str:
     said = []
     races = [one for one in found if one.kind == RatioSpec.kind][:MOST_RACES]
     said += [f"{one.system} takes {one.ours:.2f} of the batch time of {one.versus}: {_word(one)}." for one in races]
-    best = quickest(group.entries)
-    if best and best.record.label not in [one.system for one in races]:
+    best, systems = quickest(group.entries), [one.system for one in races]
+    if best and best.record.label not in systems:
         said.append(f"{best.record.label} is the quickest of {len(group.entries)} runs.")
+    elif races and not best:
+        runs = [one.record for one in group.entries if derive.comparable(one.record)]
+        medians = {run.label: derive.samples(run, derive.BATCH_TIME).median for run in runs}
+        label = min(filter(lambda name: math.isfinite(medians[name]), medians), key=medians.__getitem__)
+        said.append(f"{label} has the shortest median of {len(runs)} runs, {si(medians[label], 's')}.")
     losses = max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan)
     if 0 <= losses < 0.01:
         said.append(
