@@ -96,16 +96,20 @@ class _Quantity:
 def lines(records: Sequence[Record]) -> list[str]:
     """A line for each judged expectation of the runs of one experiment."""
     group = derive.group_of("", "", [StoredRecord(record, record.key) for record in records])
-    found = [(one, f"{one.ours:.3g}, at most {one.target:.3g}") for one in findings(group)]
-    said = [f"  {text}"] if (text := answer(group)) else []
+    every = findings(group)
+    found = [(one, f"{one.ours:.3g}, at most {one.target:.3g}") for one in every]
+    said = [f"  {text}"] if (text := answer(group, every)) else []
     return said + [f"  {one.judgement.value:<12} {one.what}: {one.why or numbers}" for one, numbers in found]
 
 
-def answer(group: derive.ExperimentGroup) -> str:
-    """What the runs of an experiment say, in words: who is quicker, by how much, whether the losses agree, and how many
-    expectations are met. Empty where nothing is expected and no run is the quickest.
+def answer(group: derive.ExperimentGroup, every: Sequence[Expectation]) -> str:
+    """The result of an experiment in words. Empty where nothing is expected and no run is the quickest.
+
+    It names the quicker system with the ratio of times, the digits to which the losses agree, and the number of
+    expectations that are met.
+
+    every: the judged expectations of the group
     """
-    every = findings(group)
     found = [one for one in every if math.isfinite(one.ours)]
     said = []
     races = [one for one in found if one.kind == RatioSpec.kind][:MOST_RACES]
@@ -136,7 +140,7 @@ def _word(race: Expectation) -> str:
     if math.isnan(race.low):
         return "quicker" if race.ours < 1 else "slower" if race.ours > 1 else "equal"
     word = "quicker" if race.high < 1 else "slower" if race.low > 1 else "not certain"
-    return f"{word} (95 % interval {race.low:.2f} to {race.high:.2f})"
+    return f"{word} ({100 * (1 - inference.LEVEL):g} % interval {race.low:.2f} to {race.high:.2f})"
 
 
 def findings(group: derive.ExperimentGroup) -> list[Expectation]:

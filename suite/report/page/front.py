@@ -1,4 +1,4 @@
-"""The front page: what ran on this machine, who is quickest, what the papers claim, and whether it holds."""
+"""The front page: the runs of this machine, the quickest system, and the papers' claims with an answer to each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class FrontClaim:
 class FrontPaper:
     """A paper on the front page. counts: (number of claims, plain answer, tone)"""
 
-    name: str
     anchor: str
     title: str
     headlines: tuple[FrontClaim, ...]
@@ -79,25 +78,30 @@ class NotRun:
     command: str
 
 
-def races(groups: Sequence[derive.ExperimentGroup]) -> list[Race]:
+def races(
+    groups: Sequence[derive.ExperimentGroup], findings: Sequence[Sequence[expectations.Expectation]]
+) -> list[Race]:
     """The experiments of this machine that compare a system with several peers.
 
-    groups: the experiments in the order of the sections e1, e2, ...
+    Args:
+        groups: The experiments in the order of the sections e1, e2, ...
+        findings: Judged expectations of each experiment.
     """
     found = []
-    chosen = [(number, one) for number, one in enumerate(groups, 1) if not one.machine and _compares_peers(one)]
-    labels = dict.fromkeys(entry.record.label for _, group in chosen for entry in group.entries)
+    numbered = [(f"e{number}", *pair) for number, pair in enumerate(zip(groups, findings, strict=True), 1)]
+    chosen = [one for one in numbered if not one[1].machine and _compares_peers(one[1])]
+    labels = dict.fromkeys(entry.record.label for _, group, _ in chosen for entry in group.entries)
     colours = figure.palette(list(labels))
-    for number, group in chosen:
+    for anchor, group, judged in chosen:
         ran = sorted((one for one in group.entries if not derive.usable(one)), key=_median)[:LARGEST_SYSTEMS]
         title = text_at(group.lead.record.config, "experiment", "title") or group.name
-        if (picture := plots.times(ran, f"race{number}", colours)) is not None:
-            found.append(Race(title, f"e{number}", expectations.answer(group), picture, _median(ran[0])))
+        if (picture := plots.times(ran, f"race-{anchor}", colours)) is not None:
+            found.append(Race(title, anchor, expectations.answer(group, judged), picture, _median(ran[0])))
     return sorted(found, key=lambda race: race.quickest)
 
 
 def machine(entries: Sequence[StoredRecord]) -> str:
-    """What ran here, and on which machine; then the runs of other machines. Empty without runs."""
+    """The runs of this machine with its name, then those of other machines; empty without runs."""
     here = [entry for entry in entries if not entry.machine]
     made = [entry.record.provenance for entry in here]
     known: Mapping[str, Json] = next((each for each in reversed(made) if text_at(each, "machine", "processor")), {})
@@ -134,7 +138,6 @@ def papers(judged: Sequence[Judged], found: Sequence[Paper]) -> list[FrontPaper]
         panel = next((one for one in panels if one.title == row.panel), panels[0] if panels else None)
         shown.append(
             FrontPaper(
-                paper,
                 pages[title].anchor if title in pages else "",
                 title,
                 tuple(_headline(words, by_id[name]) for name, words in row.claims.items() if name in by_id),
@@ -165,7 +168,7 @@ def _headline(words: str, item: Judged) -> FrontClaim:
 
 
 def _ours(item: Judged, unit: str) -> str:
-    """The ends of our values, or the first two by name: '11.8 to 26.2', 'axonn 99.3, deepspeed_3d 125'."""
+    """The ends of our values, or the first ones by name: '11.8 to 26.2', 'AxoNN 99.3, DeepSpeed-3D 125'."""
     if isinstance(item.claim.value, float | tuple):
         values = [value for case in item.ours for value in case]
         ends = [round_number(end) for end in (min(values), max(values))]

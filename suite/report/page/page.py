@@ -22,7 +22,7 @@ from suite.claims.claim import Decision, Judged, Settings
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.record import Record
 from suite.core.resources import PACKAGE
-from suite.report import derive, records
+from suite.report import derive, expectations, records
 from suite.report.files import inert, templates, write
 from suite.report.load import Aside, ReportStore, SetAside, StoredRecord, read_store
 from suite.report.names import named
@@ -128,18 +128,22 @@ class PageLayout:
     Attributes:
         groups: The experiments.
         rows: Numbers of a record by its file.
+        findings: Judged expectations of each experiment.
         shown: Shown runs and superseded records of each experiment.
     """
 
     groups: Sequence[derive.ExperimentGroup]
     rows: Mapping[str, derive.RecordRow]
+    findings: Sequence[Sequence[expectations.Expectation]]
     shown: Sequence[tuple[Sequence[StoredRecord], Sequence[StoredRecord]]]
 
 
 def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     """Select the runs that each section shows. Runs behind verdicts have priority over newer runs."""
     groups = derive.groups(store)
-    return PageLayout(groups, derive.rows(groups), [sections.shown(group, judged) for group in groups])
+    findings = [expectations.findings(group) for group in groups]
+    shown = [sections.shown(group, found, judged) for group, found in zip(groups, findings, strict=True)]
+    return PageLayout(groups, derive.rows(groups), findings, shown)
 
 
 def render(
@@ -171,12 +175,13 @@ def render(
         for place, entry in enumerate((*entries, *earlier), 1)
     }
     near = claim_tables.claim_context(store, runs, judged, decisions, settings)
-    context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near)
+    context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near, alone)
     planned = [
-        sections.plan(f"e{number}", group, *shown, context)
-        for number, (group, shown) in enumerate(zip(held.groups, held.shown, strict=True), 1)
+        sections.plan(f"e{number}", group, found, *shown, context)
+        for number, (group, found, shown) in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
     ]
-    papers, planned = published_figures.place_panels(published_figures.papers(held.groups, judged, near), planned)
+    papers = [] if alone else published_figures.papers(held.groups, judged, near)
+    papers, planned = published_figures.place_panels(papers, planned)
     fronts = front.papers(judged, papers)
     names = {section.name: section.title for section in reversed(planned)}
     titles = {INDEX: "Results"} | {published_figures.page_of(paper.name): paper.name for paper in papers}
@@ -184,7 +189,6 @@ def render(
     titles |= {CLAIMS: "All claims"} if judged else {}
     titles |= {EXPERIMENTS: "Experiments"}
     environment.globals.update(
-        overview=provenance_table.overview(store.entries),
         scores=scorecard.scores(judged),
         verdict_columns=scorecard.COLUMNS,
         turning=claim_tables.turning(judged),
@@ -203,7 +207,7 @@ def render(
         (name, provenance_table.facts([one for one in store.entries if one.machine == name]))
         for name in sorted({entry.machine for entry in store.entries})
     ]
-    races, missing, here = front.races(held.groups), front.missing(judged), front.machine(store.entries)
+    races, missing, here = front.races(held.groups, held.findings), front.missing(judged), front.machine(store.entries)
     texts = {
         INDEX: shown("front", INDEX, titles[INDEX], races=races, fronts=fronts, missing=missing, here=here),
         EXPERIMENTS: shown("experiments", EXPERIMENTS, titles[EXPERIMENTS], facts=facts),

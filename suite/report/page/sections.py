@@ -33,7 +33,7 @@ class Section:
     """One experiment on one machine.
 
     Attributes:
-        answer: What the runs say, in a sentence.
+        answer: Result of the experiment in words.
         panels: Panels of published figures without a place in a paper.
         swept: Sweep panels.
         unswept: Remarks on sweep panels that cannot be drawn.
@@ -80,6 +80,7 @@ class PageContext:
     Attributes:
         rows: Numbers of a record by its file.
         exports: Perfetto file by record file.
+        alone: Whether the pages of papers are left out.
     """
 
     groups: Sequence[derive.ExperimentGroup]
@@ -87,13 +88,14 @@ class PageContext:
     exports: Mapping[str, str]
     judged: Sequence[Judged]
     claim_context: claim_tables.ClaimContext
+    alone: bool = False
 
 
 def shown(
-    group: derive.ExperimentGroup, judged: Sequence[Judged]
+    group: derive.ExperimentGroup, findings: Sequence[expectations.Expectation], judged: Sequence[Judged]
 ) -> tuple[tuple[StoredRecord, ...], tuple[StoredRecord, ...]]:
     """The shown runs of a group and its shown superseded records: those behind verdicts first, then the newest."""
-    labels = {name for one in expectations.findings(group) for name in (one.system, one.versus)}
+    labels = {name for one in findings for name in (one.system, one.versus)}
     wanted = {verdict.record for verdict in judged}
     wanted |= {entry.file for entry in group.entries if entry.record.label in labels or entry is group.reference}
     return _newest(group.entries, RUNS, wanted), _newest(group.earlier, EARLIER, ())
@@ -119,6 +121,7 @@ def _omission_remark(entries: Sequence[StoredRecord], shown_entries: Sequence[St
 def plan(
     salt: str,
     group: derive.ExperimentGroup,
+    findings: Sequence[expectations.Expectation],
     entries: Sequence[StoredRecord],
     earlier: Sequence[StoredRecord],
     context: PageContext,
@@ -128,12 +131,12 @@ def plan(
     Args:
         salt: Anchor of the section, and prefix of the ids in its pictures.
         group: The experiment.
+        findings: Its judged expectations.
         entries: The runs that the page shows.
         earlier: The superseded records that it shows.
         context: Data shared by all sections.
     """
     config, claim_context = group.lead.record.config, context.claim_context
-    findings = expectations.findings(group)
     runs = claim_context.runs
     rows = [context.rows[entry.file] for entry in entries]
     reference = group.reference.record.label if group.reference else ""
@@ -150,15 +153,20 @@ def plan(
     best = expectations.quickest(entries)
     systems_table = record_tables.systems(ran, reference, runs, best.file if best else "")
     tables = (systems_table, record_tables.memory(entries, runs)) if has_runs else ()
-    # panels of a published figure appear on the page of its paper
-    panels = [one for entry in entries for one in figure_panels.build_panels(entry, runs) if not one.panel.figure]
+    panels = [one for entry in entries for one in figure_panels.build_panels(entry, runs)]
+    # panels of a published figure appear on the page of its paper, where there is one
+    panels = [one for one in panels if context.alone or not one.panel.figure]
     several, unswept = sweep_panels.read(group, runs)
-    learned, unlearned = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
+    learned, unlearned, best_scores = learning_curves.read(group, context.groups, claim_context.settings, runs, salt)
     systems = dict.fromkeys(name for one in (*panels, *several) for name in one.panel.systems)
     looks = {name: number for number, name in enumerate(systems)}
     gantts, said_gantts = plots.in_time(entries, BOXES)
     said = _omission_remark(group.entries, entries, "runs")
     said_earlier = _omission_remark(group.earlier, earlier, "earlier records")
+    said_of_all = [expectations.answer(group, findings), best_scores, winner_maps.answer(entries)]
+    said_of_all.append(in_words(section_claims))
+    ended = sum(one.record.outcome is Outcome.OK for one in group.entries)
+    nothing = f"{ended} of {len(group.entries)} runs ended well; nothing is expected of them."
     tables_of_runs = (
         record_tables.runs(entries, context.exports, "Runs and the commands that make them", runs, said),
         record_tables.runs(earlier, context.exports, "Earlier records of the same labels", runs, said_earlier),
@@ -169,7 +177,7 @@ def plan(
         title=text_at(config, "experiment", "title") or group.name,
         machine=group.machine,
         question=text_at(config, "experiment", "question"),
-        answer=_answer(group, context.groups, entries, section_claims),
+        answer=" ".join(filter(None, said_of_all)) or nothing,
         paper=load.titles().get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
         sources=", ".join(sorted({row.source for row in rows})),
@@ -193,21 +201,6 @@ def plan(
         pictures=tuple(plots.of_runs(entries, salt)),
         gantts=tuple(gantts),
         said_gantts=said_gantts,
-    )
-
-
-def _answer(
-    group: derive.ExperimentGroup,
-    groups: Sequence[derive.ExperimentGroup],
-    entries: Sequence[StoredRecord],
-    section_claims: Sequence[Judged],
-) -> str:
-    """What an experiment says, in words; at least how many of its runs ended well."""
-    said = [expectations.answer(group), learning_curves.answer(group, groups), winner_maps.answer(entries)]
-    said.append(in_words(section_claims))
-    ended = sum(one.record.outcome is Outcome.OK for one in group.entries)
-    return (
-        " ".join(filter(None, said)) or f"{ended} of {len(group.entries)} runs ended well; nothing is expected of them."
     )
 
 

@@ -46,8 +46,9 @@ def read(
     settings: Settings,
     runs: Mapping[str, str],
     salt: str,
-) -> tuple[list[PanelPlot], list[tuple[str, str]]]:
-    """The panels of the study that a group's newest configuration requests, and (title, remark) on it.
+) -> tuple[list[PanelPlot], list[tuple[str, str]], str]:
+    """The panels of the study that a group's newest configuration requests, (title, remark) on it, and its best scores
+    in words.
 
     Args:
         group: The experiment.
@@ -58,18 +59,18 @@ def read(
     """
     row = at(group.lead.record.config, "experiment", "study")
     if row is None:
-        return [], []
+        return [], [], ""
     try:
         study = read_study(row)
     except InvalidRequest as refusal:
-        return [], [("study", str(refusal))]
+        return [], [("study", str(refusal))], ""
     names = study.of or (group.name,)
-    studied = _studied(study, group, groups)
+    studied = [other for name in names for other in groups if other.machine == group.machine and other.name == name]
     tasks, remarks = seed_study.tasks(study, studied)
     if missing := [name for name in names if name not in {other.name for other in studied}]:
         remarks.append(("study", f"not run here: {', '.join(missing)}"))
     if not tasks:
-        return [], [*remarks, ("study", f"no run has {', '.join(study.scores)} by epoch")]
+        return [], [*remarks, ("study", f"no run has {', '.join(study.scores)} by epoch")], ""
     styles = {system: place for place, system in enumerate(dict.fromkeys(s for task in tasks for s in task.systems))}
     panels: list[PanelPlot] = []
     for place, task in enumerate(tasks):
@@ -85,31 +86,19 @@ def read(
         "settings": lambda: settings_table(study, tasks, settings),
     }
     tables = [make_table[name]() for name in study.shown_tables]
-    return panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables], remarks
+    panels = panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables]
+    return panels, remarks, _best_scores(study, tasks)
 
 
-def _studied(
-    study: StudySpec, group: derive.ExperimentGroup, groups: Sequence[derive.ExperimentGroup]
-) -> list[derive.ExperimentGroup]:
-    """The experiments of the group's machine whose runs a study collects."""
-    names = study.of or (group.name,)
-    return [other for name in names for other in groups if other.machine == group.machine and other.name == name]
-
-
-def answer(group: derive.ExperimentGroup, groups: Sequence[derive.ExperimentGroup]) -> str:
-    """The system with the highest median final score of each task; empty without a study."""
-    try:
-        study = read_study(at(group.lead.record.config, "experiment", "study"))
-    except InvalidRequest:
-        return ""
+def _best_scores(study: StudySpec, tasks: Sequence[StudyTask]) -> str:
+    """The system with the highest median final score of each task."""
     said = []
-    for task in seed_study.tasks(study, _studied(study, group, groups))[0]:
+    for task in tasks[:MOST_NAMED]:
         score = task.lead_score(study.scores)
         finals = {name: statistics.median(last) for name in task.systems if (last := task.final(name, score))}
         best = max(finals, key=finals.__getitem__)
-        said.append(f"{best} ({short(finals[best])} on {task.title})")
-    name = SCORE_NAMES.get(study.scores[0], study.scores[0])
-    return f"Highest median of the final {name}: {'; '.join(said[:MOST_NAMED])}." if said else ""
+        said.append(f"{best} ({SCORE_NAMES.get(score, score)} {short(finals[best])}, {task.title})")
+    return f"Highest median of final scores: {'; '.join(said)}."
 
 
 # Pictures

@@ -151,7 +151,7 @@ def test_a_command_prints_a_line_for_each_expectation(monkeypatch, capsys):
     monkeypatch.setattr("suite.runner.interleave.measure", lambda runs, progress: records)
     assert execute([], Progress(1)) == records
     answer, first, *others = capsys.readouterr().err.splitlines()[2:]
-    interval = "95 % interval 0.50 to 0.50"
+    interval = "99 % interval 0.50 to 0.50"
     assert answer.startswith(f"  axonn 2x1 takes 0.50 of the batch time of pytorch 1x1: quicker ({interval}).")
     assert answer.endswith("Expectations met: 1 of 3.")
     assert first.split(": ") == ["  met          time", "0.5, at most 0.8"]
@@ -376,6 +376,6 @@ def test_an_answer_says_who_is_quicker_and_whether_losses_agree():
         records = [make("pytorch 1x1", (1.0,) * 4, loss=[2.0, 1.0]), make("axonn 2x1", times, loss=losses)]
         records = [replace(each, config=each.config | {"experiment": plan}) for each in records]
         [group] = derive.groups(in_store(*records))
-        said = expectations.answer(group)
+        said = expectations.answer(group, expectations.findings(group))
         assert all(word in said for word in words), said
         assert ("agree" in said or "are equal" in said) is (losses[0] < 2.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from suite.claims.claim import Claim, Evidence, Judged, Verdict
@@ -89,6 +90,20 @@ def test_a_figure_without_panels_takes_those_of_its_experiment_once(tmp_path):
     assert section.count("<svg") == html.count("<h4>A batch over its ranks") == 1
     assert 'href="#claim-axonn.x"' in section
     assert '<a href="#e1">A pipeline of two stages</a>' in section
+
+
+def test_an_experiment_alone_has_the_panels_of_its_figures(tmp_path):
+    """They have no page of a paper to stand on."""
+    fill(tmp_path)
+    published = figure("own", [panel("batch time", "Figure 6", "AxoNN")], experiment="demo")
+    own, claims = read_store(tmp_path), [judged(claim("axonn.x", paper="axonn"), Verdict.MATCHED, 10.5)]
+    both = replace(own, entries=(*own.entries, *in_store(published).entries))
+    for runs, titles in ((own, ("A batch over its ranks",)), (both, ("A batch over its ranks", "Figure 6 of AxoNN"))):
+        pages = page.render(runs, judged=claims, alone=True)
+        assert all(name.startswith("experiment-") for name in pages if name.endswith(".html"))
+        alone = pages["experiment-demo.html"]
+        assert [alone.count(f"<h4>{title}") for title in titles] == [1] * len(titles)
+        assert "are shown at" not in alone
 
 
 def test_a_place_names_its_figures():

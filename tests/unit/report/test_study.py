@@ -14,6 +14,7 @@ from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import derive
 from suite.report.page import page
 from suite.report.panels import learning_curves, seed_study
+from suite.report.plots.plots import PanelPlot
 from tests.support.pages import site
 from tests.support.refusals import refused
 from tests.support.report_records import in_store, make, texts
@@ -58,10 +59,10 @@ def tasks(*records: Record, asked: Mapping[str, Any] = ASKED) -> list[seed_study
     return tasks_read
 
 
-def read(*records: Record, name: str = "demo") -> tuple[dict[str, learning_curves.StudyPanel], list[tuple[str, str]]]:
+def read(*records: Record, name: str = "demo") -> tuple[dict[str, PanelPlot], list[tuple[str, str]]]:
     every = groups(*records)
     [task] = [one for one in every if one.name == name]
-    panel, remarks = learning_curves.read(task, every, load.settings(), {}, "s")
+    panel, remarks, _ = learning_curves.read(task, every, load.settings(), {}, "s")
     assert len({one.title for one in panel}) == len(panel)
     return {one.title: one for one in panel}, remarks
 
