@@ -19,7 +19,6 @@ from baselines.spectrain import SpecTrain
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.families import content, groups
-from suite.conformance.reference import SEED
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.engine.engine import Engine
@@ -27,7 +26,7 @@ from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.replay.replay import Replay
 from suite.weights import Latest
 from suite.weights.policy import Predict
-from tests.support.asynchronous import Pipeline, Rule, largest_difference
+from tests.support.asynchronous import Pipeline, Rule, engine_settings, largest_difference
 from tests.support.cases import Case, gpt_case
 from tests.support.drawn import cells, drawn
 
@@ -52,17 +51,6 @@ RULES: dict[str, tuple[Rule, Any]] = {
 }
 DEEP = gpt_case("dropout", "float64", tied=False, dropout=0.2, layers=4)
 EPOCHS = (9, 6)  # microbatches per replica; the second is a prime
-
-
-def engine_settings(case: Case, policy: Any, rule: Any, every: int | None) -> dict[str, Any]:
-    return {
-        "loss": case.loss,
-        "optimizer": rule,
-        "microbatch": case.microbatch,
-        "weights": policy,
-        "update_interval": every,
-        "seed": SEED,
-    }
 
 
 def epochs(case: Case, replicas: int) -> list[list[Any]]:

@@ -19,7 +19,6 @@ from torch import nn
 from baselines.pipedream import DoubleBuffer, Stash
 from baselines.spectrain import SpecTrain
 from suite.comm.p2p import threads
-from suite.conformance.reference import SEED
 from suite.core.errors import InvalidRequest, Unsupported
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
@@ -32,6 +31,7 @@ from suite.engine.replay.replay import Replay
 from suite.memory.layout import compressed, offloaded
 from suite.pruning.early_bird import EarlyBird
 from suite.weights.policy import Latest, Predict
+from tests.support.asynchronous import engine_settings
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import cells, drawn, generator
 from tests.support.masked import FixedMask, random_mask
@@ -71,15 +71,7 @@ POLICIES: dict[str, tuple[Callable[[str], Any], list[Any]]] = {  # by kind of ba
 def settings(case: Case, policy: Any, every: int | None, rule: Any, **more: Any) -> dict[str, Any]:
     if more.get("pruning") is True:
         more["pruning"] = Pruning(FixedMask(random_mask(case, 0.8)), 0.8)
-    return {
-        "loss": case.loss,
-        "optimizer": rule,
-        "microbatch": case.microbatch,
-        "weights": policy,
-        "update_interval": every,
-        "seed": SEED,
-        **more,
-    }
+    return engine_settings(case, policy, rule, every) | more
 
 
 def alone(case: Case = CASE, **arguments: Any) -> Engine:

@@ -222,6 +222,18 @@ class Pipeline:
                 del stage.open[index, d]
 
 
+def engine_settings(case: Case, policy: Any, rule: Any, every: int | None) -> dict[str, Any]:
+    """Arguments of an engine with a weight policy and an update rule."""
+    return {
+        "loss": case.loss,
+        "optimizer": rule,
+        "microbatch": case.microbatch,
+        "weights": policy,
+        "update_interval": every,
+        "seed": SEED,
+    }
+
+
 def largest_difference(ours: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
     differences = [float((a.double() - b.double()).abs().max()) for a, b in zip(ours, right, strict=True) if a.numel()]
     return max((math.inf if math.isnan(difference) else difference for difference in differences), default=0.0)

@@ -51,8 +51,6 @@ const unfold = () => {
   }
   const wanted = document.getElementById(name);
   if (!wanted) return;
-  const section = wanted.matches("section") ? wanted.querySelector(":scope > details.runs") : null;
-  if (section) section.open = true;
   for (let at = wanted.parentElement; at; at = at.parentElement) if (at.matches("details")) at.open = true;
   wanted.scrollIntoView();
 };
