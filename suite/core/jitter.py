@@ -6,7 +6,7 @@ simulation can use the factors of an emulation. Jitter has mean 1: it adds no ti
 
 from __future__ import annotations
 
-import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,8 +14,6 @@ from typing import Literal
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import Op
-
-_WORD = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +49,7 @@ class Perturbation:
         factor = self.stragglers.get(rank, 1.0)
         if not self.spread:
             return factor
-        numbers = (self.seed, rank, op.stage, ord(op.kind.value), op.index)
-        share = _share(*numbers, 0)
+        drawn = random.Random(f"{self.seed} {rank} {op}")
         if self.jitter == "uniform":
-            return factor * (1 + self.spread * (2 * share - 1))
-        normal = math.sqrt(-2 * math.log(share)) * math.cos(2 * math.pi * _share(*numbers, 1))  # Box and Muller
-        return factor * math.exp(self.spread * (normal - self.spread / 2))
-
-
-def _share(*numbers: int) -> float:
-    """Uniform hash of the numbers in the open interval (0, 1). SplitMix64 mixes in each one (Steele et al., 2014)."""
-    state = 0
-    for seconds in numbers:
-        state = (state ^ seconds) + 0x9E3779B97F4A7C15 & _WORD
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & _WORD
-        state ^= state >> 31
-    return ((state >> 11) + 0.5) / 2**53
+            return factor * drawn.uniform(1 - self.spread, 1 + self.spread)
+        return factor * drawn.lognormvariate(-self.spread * self.spread / 2, self.spread)

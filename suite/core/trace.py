@@ -20,8 +20,11 @@ idle until then."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from suite.core.grid import Grid
@@ -138,10 +141,10 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
     queues = _queues(spans)
     quickest: dict[_Meeting, float] = {}
     for queue in queues.values():
-        meetings = [span for span in queue if span.category in _MEETINGS]
-        for name, span in zip(_names(queue, grid), meetings, strict=True):
-            quickest[name] = min(span.seconds, quickest.get(name, span.seconds))
-    names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
+        for span, meeting in zip(queue, _meetings(queue, grid), strict=True):
+            if meeting is not None:
+                quickest[meeting] = min(span.seconds, quickest.get(meeting, span.seconds))
+    meetings = {rank: filter(None, _meetings(queue, grid)) for rank, queue in queues.items()}
     for rank in ranks:
         busy = transfer = 0.0
         clock = begin
@@ -152,7 +155,7 @@ def breakdown(trace: Iterable[Span], grid: Grid) -> dict[str, float]:
             if span.category != WAIT:
                 seconds = max(0.0, span.end - start)
                 if span.category in _MEETINGS:
-                    seconds = min(seconds, quickest[next(names[rank])])
+                    seconds = min(seconds, quickest[next(meetings[rank])])
                 total[span.category] = total.get(span.category, 0.0) + seconds
                 busy += seconds
             elif span.op is not None and (need := needs(span.op, stages)) is not None:
@@ -210,52 +213,34 @@ def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:
 
 
 def _allowed(queues: Mapping[int, Sequence[Span]], grid: Grid, seconds: Callable[[Span], float]) -> float:
-    """Makespan of the queues if each span takes `seconds(span)`."""
+    """Makespan of the queues if each span takes `seconds(span)`: the longest path through spans and reductions."""
     stages = max((stages_of(queue, grid) for queue in queues.values()), default=grid.inter)
-    pipelines = {rank: grid.position(rank)[::2] for rank in queues}
-    finished = {
-        (*pipelines[rank], message_of(span.op))
-        for rank, queue in queues.items()
-        for span in queue
-        if span.category not in _MEETINGS and span.op is not None
-    }
-    clock = dict.fromkeys(queues, 0.0)
-    finish: dict[tuple[int, int, Op], float] = {}  # by replica, tensor rank and name of the op's message
-    meeting: dict[_Meeting, list[Span]] = {}  # spans of the ranks that have arrived
-    members = Counter(name for queue in queues.values() for name in _names(queue, grid))
-    names = {rank: iter(_names(queue, grid)) for rank, queue in queues.items()}
-    ready = list(queues)
-    at = dict.fromkeys(queues, 0)
-    stuck: dict[tuple[int, int, Op], list[int]] = {}
-    while ready:
-        rank = ready.pop()
-        while at[rank] < len(queues[rank]):
-            span = queues[rank][at[rank]]
-            if span.category in _MEETINGS:
-                key = next(names[rank])
-                there = meeting.setdefault(key, [])
-                there.append(span)
-                at[rank] += 1
-                if len(there) < members[key]:
-                    break  # the rank continues when the last member has arrived
-                end = max(clock[s.rank] for s in there) + min(map(seconds, there))
-                clock.update((s.rank, end) for s in there)
-                ready.extend(s.rank for s in there if s.rank != rank)
-                continue
-            need = needs(span.op, stages) if span.op is not None else None
-            if need is not None:
-                source = (*pipelines[rank], need)
-                if source in finished and source not in finish:
-                    stuck.setdefault(source, []).append(rank)
-                    break
-                clock[rank] = max(clock[rank], finish.get(source, 0.0))
-            clock[rank] += seconds(span)
-            if span.op is not None:
-                sent = (*pipelines[rank], message_of(span.op))
-                finish[sent] = clock[rank]
-                ready.extend(stuck.pop(sent, []))
-            at[rank] += 1
-    return max(clock.values(), default=0.0)
+    before: dict[Hashable, list[Hashable]] = {}  # steps that a step follows; a step is a reduction, or a rank's span
+    takes: dict[Hashable, float] = {}
+    makers: dict[tuple[int, int, Op], Hashable] = {}  # step of a message, by replica, tensor rank and name
+    needed = list[tuple[Hashable, tuple[int, int, Op]]]()
+    for rank, queue in queues.items():
+        data, _, tensor = grid.position(rank)
+        last: Hashable = None
+        for number, (span, meeting) in enumerate(zip(queue, _meetings(queue, grid), strict=True)):
+            step: Hashable = meeting or (rank, number)
+            before.setdefault(step, []).extend([] if last is None else [last])
+            takes[step] = min(seconds(span), takes.get(step, math.inf))
+            if meeting is None and span.op is not None:
+                makers.setdefault((data, tensor, message_of(span.op)), step)
+                if (need := needs(span.op, stages)) is not None:
+                    needed.append((step, (data, tensor, need)))
+            last = step
+    for step, message in needed:
+        before[step] += [makers[message]] if message in makers else []
+    sorter, finish = TopologicalSorter(before), dict[Hashable, float]()
+    with suppress(CycleError):  # in a damaged trace: the steps that do not follow the cycle count
+        sorter.prepare()
+    while ready := sorter.get_ready():
+        for step in ready:
+            finish[step] = max((finish[each] for each in before[step]), default=0.0) + takes[step]
+        sorter.done(*ready)
+    return max(finish.values(), default=0.0)
 
 
 _PASSES = (FORWARD, BACKWARD, WEIGHT)
@@ -272,21 +257,20 @@ def _queues(trace: Iterable[Span]) -> dict[int, list[Span]]:
     return queues
 
 
-def _names(queue: Iterable[Span], grid: Grid) -> list[_Meeting]:
-    """Names of the reductions of one rank, in order.
+def _meetings(queue: Iterable[Span], grid: Grid) -> list[_Meeting | None]:
+    """Names of the reductions of one rank, in order; None for every other span.
 
     An update of a stage identifies a reduction of a data-parallel group, and a replica one of a tied weight. A span
     does not name its tie, so all ties of a replica count as if they joined the same ranks.
     """
     seen: Counter[tuple[str, object, int]] = Counter()
-    meetings = []
+    meetings = list[_Meeting | None]()
     for span in queue:
-        if span.category in _MEETINGS:
-            index = -1 if span.op is None else span.op.index
-            who: object = (grid.position(span.rank).data if span.category == TIE else None, span.rank % grid.tensor)
-            if span.category == REDUCE:
-                who = (span.op, span.rank % grid.tensor)
-            key = (span.category, who, index)
-            meetings.append((*key, seen[key]))
-            seen[key] += 1
+        if span.category not in _MEETINGS:
+            meetings.append(None)
+            continue
+        who = grid.position(span.rank).data if span.category == TIE else span.op
+        key = (span.category, (who, span.rank % grid.tensor), -1 if span.op is None else span.op.index)
+        meetings.append((*key, seen[key]))
+        seen[key] += 1
     return meetings

@@ -33,8 +33,8 @@ def test_jitter_factor_depends_on_seed_rank_and_op() -> None:
 
 def test_another_process_and_machine_draws_the_same() -> None:
     for jittered, value in (
-        (Perturbation(7, "uniform", 0.1), 1.0795399830),
-        (Perturbation(7, "lognormal", 0.1), 0.9682652214),
+        (Perturbation(7, "uniform", 0.1), 1.0726361638),
+        (Perturbation(7, "lognormal", 0.1), 1.1335759431),
     ):
         assert jittered(3, Op.parse("3B5")) == pytest.approx(value, abs=1e-9)
 
