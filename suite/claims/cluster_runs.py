@@ -20,7 +20,8 @@ from suite.core.trace import INSIDE, REDUCE, WAIT
 from suite.memory import offloaded
 from suite.papers.closed_forms import equation_3, training_time
 from suite.simulate.block_model import SimulationPlan, SystemModel
-from suite.simulate.search import SearchResult, best, plans, run
+from suite.simulate.operations.layouts import RankedLayouts
+from suite.simulate.search import PlanTime, best, plans, run
 from suite.simulate.worker import Simulation
 from suite.workload import Transformer
 
@@ -148,7 +149,9 @@ class Lab(BaseLab):
         return self.batch(self._own_best("axonn", "transformer_12b", plan))
 
     @cached
-    def tuned(self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH) -> SearchResult:
+    def tuned(
+        self, model: str, system: str, *, gpus: int | None = None, batch: int = WEAK_BATCH
+    ) -> RankedLayouts[PlanTime]:
         """Fastest plan that the search finds, as the authors tuned their plans for Table II.
 
         Raises:
@@ -189,7 +192,7 @@ class Lab(BaseLab):
         if choice == "none" or (choice == "rivals" and system == OWN[paper]):
             return plan
         try:
-            return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch).plan
+            return self.tuned(model, system, gpus=plan.grid.size, batch=plan.batch).steps[0].plan
         except DoesNotFit:
             return plan
 

@@ -92,7 +92,7 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
     return with_share(base, share_of((machine.family, base.generation.name), fitted)), devices
 
 
-def search(base: TrainingSetup, devices: int, top: int) -> RankedLayouts:
+def search(base: TrainingSetup, devices: int, top: int) -> RankedLayouts[TrainingStep]:
     """The fastest layouts. Raises InvalidRequest if none divides the batch, and DoesNotFit if none fits."""
     from suite.simulate.operations.layouts import layouts, ranked
 

@@ -182,12 +182,9 @@ class Simulated:
         """Simulate the config. Raises DoesNotFit for a plan that needs more memory than a device has."""
         notes = []
         if self.plan == "search":
-            chosen_plan = best(self.candidates(config), self.machine, self.efficiency)
-            plan: SimulationPlan | LayerPlan = chosen_plan.plan
-            notes.append(
-                f"best of {chosen_plan.fit} plans that fit, of {chosen_plan.tried}: "
-                f"{plan.grid}, {plan.microbatch} a time"
-            )
+            found = best(self.candidates(config), self.machine, self.efficiency)
+            plan: SimulationPlan | LayerPlan = found.steps[0].plan
+            notes.append(f"best of {found.fit} plans that fit, of {found.tried}: {plan.grid}, {plan.microbatch} a time")
         else:
             plan = self.planned(config)
         try:

@@ -1,56 +1,48 @@
-"""Search for the fastest plan that fits the memory of a machine.
-
-A closed form (passes of the slowest stage, filling and draining, one reduction) sorts the plans. The best few are
-simulated, so the schedule itself decides between nearly equal plans.
-"""
+"""Simulation of a plan, and search for the fastest plan that fits the memory of a machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.grid import Grid
 from suite.core.protocols import Schedule
 from suite.core.units import si
-from suite.schedule.placement import places
+from suite.schedule.placement import is_split, places
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.layer_model import LayerPlan
-from suite.simulate.network.machine import Link, Machine
-from suite.simulate.network.network import Ring
+from suite.simulate.network.machine import Machine
+from suite.simulate.operations.layouts import RankedLayouts, divisors, fastest
 from suite.simulate.worker import NetworkModel, Simulation, simulate
 from suite.workload import Transformer
 
 MICROBATCHES = (1, 2, 4, 8, 16, 32)
-SIMULATED = 3  # of the plans that fit, at most
-NEAR = 1.04  # by the closed form, relative to the best: within 4 percent of the simulation for many microbatches
 
 DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
-    """A simulated plan.
-
-    Attributes:
-        seconds: Seconds per batch.
-        tried: Number of plans that fit the memory.
-    """
+class PlanTime:
+    """A plan and its simulated seconds per batch."""
 
     plan: SimulationPlan
     seconds: float
-    fit: int
-    tried: int
 
 
 def run(
     plan: SimulationPlan, machine: Machine, efficiency: Efficiency, *, symmetric: bool = True, traced: bool = False
 ) -> Simulation:
     """Simulate one batch of `plan` in virtual time."""
+    cost, network = PlanCost(plan, machine, efficiency), _network(plan, machine, efficiency)
+    return simulate(plan.system.schedule, plan.grid, plan.interval, cost, network, symmetric=symmetric, traced=traced)
+
+
+def _network(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> NetworkModel:
     system = plan.system
-    network = NetworkModel.of(
+    return NetworkModel.of(
         machine,
         efficiency,
         plan.grid.size,
@@ -58,8 +50,6 @@ def run(
         direct=system.device_initiated,
         apart=system.sync_before_update,
     )
-    cost = PlanCost(plan, machine, efficiency)
-    return simulate(plan.system.schedule, plan.grid, plan.interval, cost, network, symmetric=symmetric, traced=traced)
 
 
 def check_memory(plan: SimulationPlan | LayerPlan, machine: Machine) -> None:
@@ -72,10 +62,6 @@ def check_memory(plan: SimulationPlan | LayerPlan, machine: Machine) -> None:
             rule="the fullest stage fits its device",
             legal=", or ".join(ways or ["offloaded or compressed states"]),
         )
-
-
-def divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def plans(
@@ -120,69 +106,49 @@ def no_plan(devices: int, batch: int) -> InvalidRequest:
     )
 
 
-def estimate(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> float:
-    """Seconds per batch by the closed form, accurate enough to sort plans."""
-    cost, place = PlanCost(plan, machine, efficiency), plan.places[0]
-    both = [f + b for f, b in zip(cost.forward, cost.backward, strict=True)]
-    last = place.stages - 1
-    crossed = sum(place.rank_of(stage) != place.rank_of(stage + 1) for stage in range(last))
-    link = machine.between if plan.grid.size > machine.devices_per_node else machine.within
-    if not plan.system.device_initiated:
-        link = Link(link.latency + efficiency.delay, min(link.bandwidth, efficiency.lane))
-    forward, backward = link.seconds(cost.size), link.seconds(cost.back)
-    busy = both
-    if plan.system.blocking_sends:  # an end of the pipeline sends one way
-        busy = [t + forward * (stage < last) + backward * (stage > 0) for stage, t in enumerate(both)]
-    busy = [sum(busy[stage] for stage in each.held_stages) for each in plan.places]
-    around = sum(both) + crossed * (forward + backward)
-    in_flight = max(1, plan.system.schedule.in_flight(place, plan.interval) // len(place.held_stages))
-    # where around is longer than the slowest stage takes for all in flight, the next of them waits for the first's end
-    rounds, rest = divmod(plan.microbatches - 1, in_flight)
-    steady = max((plan.microbatches - 1) * max(busy), rounds * around + rest * max(busy))
-    return steady + around + _update(plan, cost, machine, efficiency)
+def least_seconds(plan: SimulationPlan, machine: Machine, efficiency: Efficiency) -> float:
+    """A lower bound of the seconds of a batch, for any schedule whose passes in flight are bounded.
 
-
-def _update(plan: SimulationPlan, cost: PlanCost, machine: Machine, efficiency: Efficiency) -> float:
-    """Seconds of all reductions of a node at once, and of the step after them or overlapping them."""
-    stage = min(1, plan.grid.inter - 1)
-    chunks = cost.update(stage)
-    sent, step = sum(chunk.reduce for chunk in chunks), sum(chunk.step for chunk in chunks)
-    ring = Ring.of(plan.grid.data_parallel_group(0), machine, plan.grid.tensor)
-    if plan.grid.data == 1:
-        return step
-    beside = min(machine.devices_per_node, plan.grid.inter * plan.grid.tensor) if ring.nodes else 1
-    adapters = machine.between.bandwidth * min(efficiency.adapters, machine.adapters) * efficiency.network
-    rate = adapters / beside if ring.nodes else machine.within.bandwidth * efficiency.within
-    reduced = sent / rate + len(chunks) * efficiency.collective
-    return max(reduced, step) if len(chunks) > 1 else reduced + step
-
-
-def best(
-    candidates: Iterator[SimulationPlan] | Sequence[SimulationPlan],
-    machine: Machine,
-    efficiency: Efficiency,
-    *,
-    simulated: int = SIMULATED,
-) -> SearchResult:
-    """Fastest plan among the plans that fit.
-
-    Raises DoesNotFit if no plan fits, with the smallest memory that a plan needs, and InvalidRequest if there is no
-    plan.
+    A rank waits until the first microbatch has reached it, works on all of them, and then either updates or waits until
+    the last gradient is back on the first stage. And a microbatch that exceeds the number in flight begins when another
+    has gone forward and back. Reductions are left out.
     """
-    everything = list(candidates)
-    if not everything:
+    cost, place = PlanCost(plan, machine, efficiency), plan.places[0]
+    network = _network(plan, machine, efficiency)
+    last, split = place.stages - 1, is_split(plan.system.schedule)
+    # a gradient does not wait for the weight gradients of a split backward pass
+    back = [whole - split * weight for whole, weight in zip(cost.backward, cost.weight, strict=True)]
+    ahead, behind, out, home = [0.0], [0.0], [0.0] * place.stages, [0.0] * place.stages
+    for stage in range(last):
+        here, there = (plan.grid.rank(data=0, inter=place.rank_of(each)) for each in (stage, stage + 1))
+        link = network.link(here, there)
+        sent, returned = (link.seconds(size) if here != there else 0.0 for size in (cost.size, cost.back))
+        ahead.append(ahead[stage] + cost.forward[stage] + sent)
+        behind.append(behind[stage] + back[stage] + returned)
+        if plan.system.blocking_sends:
+            out[stage], home[stage + 1] = sent, returned
+    in_flight = max(1, plan.system.schedule.in_flight(place, plan.interval) // len(place.held_stages))
+    seconds = -(-plan.microbatches // in_flight) * (ahead[last] + cost.forward[last] + back[last] + behind[last])
+    for each in plan.places:
+        held, first = each.held_stages, min(each.held_stages)
+        gradients = sum(cost.forward[stage] + back[stage] + out[stage] + home[stage] for stage in held)
+        weights = split * sum(cost.weight[stage] for stage in held)
+        step = sum(chunk.step for chunk in cost.update(each.rank))
+        updated = plan.microbatches * (gradients + weights) + step
+        seconds = max(seconds, ahead[first] + max(updated, plan.microbatches * gradients - home[first] + behind[first]))
+    return seconds
+
+
+def best(candidates: Iterable[SimulationPlan], machine: Machine, efficiency: Efficiency) -> RankedLayouts[PlanTime]:
+    """Fastest plan among the plans that fit; DoesNotFit if none fits, InvalidRequest if there is no plan."""
+    plans = [*candidates]
+    if not plans:
         raise InvalidRequest("there is no plan to choose from", rule=DIVIDES, legal="1 device")
-    fit = [plan for plan in everything if plan.peak <= machine.memory]
-    if not fit:
-        least = min(plan.peak for plan in everything)
-        raise DoesNotFit(
-            f"no plan of {len(everything)} fits: the smallest needs {si(least, 'B')} of {si(machine.memory, 'B')}",
-            rule="the fullest stage fits its device",
-            legal="more devices, or offloaded or compressed states",
-        )
-    ordered = sorted(fit, key=lambda plan: estimate(plan, machine, efficiency))
-    limit = NEAR * estimate(ordered[0], machine, efficiency)
-    near = [plan for plan in ordered[:simulated] if estimate(plan, machine, efficiency) <= limit]
-    timed = [(run(plan, machine, efficiency).makespan, index, plan) for index, plan in enumerate(near)]
-    seconds, _, plan = min(timed, key=lambda entry: entry[:2])
-    return SearchResult(plan, seconds, len(fit), len(everything))
+    return fastest(
+        [(plan.peak, plan) for plan in plans],
+        plans[0].grid.size,
+        machine.memory,
+        lambda plan: least_seconds(plan, machine, efficiency),
+        lambda plan: PlanTime(plan, run(plan, machine, efficiency).makespan),
+        best=1,
+    )

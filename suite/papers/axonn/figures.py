@@ -13,7 +13,7 @@ from suite.claims.panel import NONE, Claims, Panel, figure, published
 from suite.core.errors import InvalidRequest
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.network.network import ring_volume
-from suite.simulate.search import divisors
+from suite.simulate.operations.layouts import divisors
 
 DEPTHS = (6, 12, 24, 48)
 BATCHES = (2048, 4096, 8192, 16384)  # batch sizes of the expected gain (V-B)

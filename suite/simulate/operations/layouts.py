@@ -6,12 +6,14 @@ left out before they are simulated, and so are layouts whose busiest rank alone 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
+from typing import Generic, Protocol, TypeVar
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
 from suite.core.protocols import Schedule
+from suite.core.units import si
 from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
@@ -36,8 +38,20 @@ class NamedSchedule:
     chunks: int = 1
 
 
+class Timed(Protocol):
+    """A simulated layout."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step."""
+
+
+Layout = TypeVar("Layout")
+Simulated = TypeVar("Simulated", bound=Timed)
+
+
 @dataclass(frozen=True, slots=True)
-class RankedLayouts:
+class RankedLayouts(Generic[Simulated]):
     """Layouts that fit, fastest first.
 
     Attributes:
@@ -46,7 +60,7 @@ class RankedLayouts:
         fit: Layouts whose fullest device fits its memory.
     """
 
-    steps: tuple[TrainingStep, ...]
+    steps: tuple[Simulated, ...]
     tried: int
     fit: int
 
@@ -164,36 +178,51 @@ def least_seconds(setup: TrainingSetup) -> float:
     return busiest * slowest_of_nodes(setup)
 
 
-def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> RankedLayouts:
-    """Simulate the layouts that fit and sort them by the seconds of a step.
+def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> RankedLayouts[TrainingStep]:
+    """Simulate the layouts that fit and sort them by the seconds of a step; see `fastest`."""
+    setups = [*candidates]
+    if not setups:
+        raise InvalidRequest("no layout is given", rule="at least one layout to simulate")
+    first = setups[0]
+    sizes = [sum(fullest_device(setup).values()) for setup in setups]
+    return fastest(
+        list(zip(sizes, setups, strict=True)), first.devices, first.machine.memory, least_seconds, simulate_step, best
+    )
+
+
+def fastest(
+    candidates: Sequence[tuple[float, Layout]],
+    devices: int,
+    memory: float,
+    least: Callable[[Layout], float],
+    simulate: Callable[[Layout], Simulated],
+    best: int | None = None,
+) -> RankedLayouts[Simulated]:
+    """Simulate the layouts of `devices` devices that fit `memory` bytes, and sort them by the seconds of a step.
 
     Args:
+        candidates: Layouts with the bytes of their fullest device.
+        least: A lower bound of the seconds of a step.
         best: Number of layouts wanted; None for all that fit. A layout is not simulated once so many are faster than
             the least seconds that it needs.
 
     Raises:
-        InvalidRequest: There are no candidates.
         DoesNotFit: No candidate fits.
     """
-    sizes = [(sum(fullest_device(setup).values()), setup) for setup in candidates]
-    if not sizes:
-        raise InvalidRequest("no layout is given", rule="at least one layout to simulate")
-    fitting = [setup for size, setup in sizes if size <= setup.machine.memory]
+    fitting = [layout for size, layout in candidates if size <= memory]
     if not fitting:
-        least = min(size for size, _ in sizes)
-        devices, memory_size = sizes[0][1].devices, sizes[0][1].machine.memory
-        smallest = f"the smallest of {len(sizes)} layouts needs {least / 1e9:.1f} GB per device"
+        smallest = min(size for size, _ in candidates)
         raise DoesNotFit(
             "devices",
             devices,
-            what=f"devices={devices}, on which {smallest}",
-            rule=f"the fullest device fits its memory of {memory_size / 1e9:.1f} GB",
+            what=f"devices={devices}, on which the smallest of {len(candidates)} layouts needs {si(smallest, 'B')}",
+            rule=f"the fullest device fits its memory of {si(memory, 'B')}",
             legal="more devices, or a smaller model",
         )
-    steps: list[TrainingStep] = []
-    for bound, setup in sorted(((least_seconds(setup), setup) for setup in fitting), key=lambda each: each[0]):
+    steps: list[Simulated] = []
+    for bound, layout in sorted(((least(layout), layout) for layout in fitting), key=lambda each: each[0]):
         if best is not None and len(steps) >= best and bound > steps[best - 1].seconds:
             break
-        steps.append(simulate_step(setup))
+        steps.append(simulate(layout))
         steps.sort(key=lambda step: step.seconds)
-    return RankedLayouts(tuple(steps[:best]), len(sizes), len(fitting))
+    return RankedLayouts(tuple(steps[:best]), len(candidates), len(fitting))

@@ -118,7 +118,7 @@ def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
 
 
 def test_the_search_finds_axonns_row_of_table_2() -> None:
-    tuned = lab().tuned("transformer_12b", "axonn").plan
+    tuned = lab().tuned("transformer_12b", "axonn").steps[0].plan
     entry = published_plans()["axonn"]["scaling"]["axonn"]["transformer_12b"]
     assert (tuned.grid.inter, tuned.microbatch) == (entry["inter"], entry["microbatch"])
 

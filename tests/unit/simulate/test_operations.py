@@ -365,7 +365,7 @@ def test_the_ranking_is_that_of_simulating_every_layout_that_fits(monkeypatch: p
 
 
 def test_impossible_searches_are_refused() -> None:
-    with refused(DoesNotFit, "devices", 2, rule="3.0 GB"):
+    with refused(DoesNotFit, "devices", 2, rule="3 GB"):
         ranked(layouts(replace(BASE, machine=replace(NODES, memory=3e9)), 2), 5)
     with refused(InvalidRequest, subject="no layout is given"):
         ranked(layouts(replace(BASE, batch=1), 97))

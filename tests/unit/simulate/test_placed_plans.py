@@ -149,7 +149,7 @@ def test_stages_must_divide_blocks() -> None:
     modelled = replace(simulated("axonn"), schedule=ZBV())
     assert {plan.grid.inter for plan in plans(TINY, modelled, 4, 16)} == {1, 2}
     assert {plan.grid.inter for plan in plans(replace(TINY, layers=6), modelled, 4, 16)} == {1}
-    assert best(plans(TINY, modelled, 4, 16), machine(memory=1e12), efficiency()).seconds > 0
+    assert best(plans(TINY, modelled, 4, 16), machine(memory=1e12), efficiency()).steps[0].seconds > 0
     with refused(InvalidRequest, subject="8 stages for 4 blocks", legal="grid.inter=2"):
         blocks(ZBV(), inter=4)
 

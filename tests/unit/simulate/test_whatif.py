@@ -106,7 +106,7 @@ def test_one_replica_keeps_its_trace(tmp_path: Path) -> None:
     ("of", "changes", "outcome", "reason"),
     [
         (("model=gpt3_13b",), {}, Outcome.OOM, "more than 2 stages"),
-        (("model=gpt3_13b", "machine=machine_a"), {"executor__plan": "search"}, Outcome.OOM, "no plan of "),
+        (("model=gpt3_13b", "machine=machine_a"), {"executor__plan": "search"}, Outcome.OOM, "the smallest of "),
         (("system=torch_pipelining",), {}, Outcome.UNSUPPORTED, "schedule=one_f_one_b on a modelled machine"),
         ((), {"grid__tensor": 2, "batch__size": 256}, Outcome.UNSUPPORTED, "grid.tensor=2"),
         (("model=gcn",), {}, Outcome.UNSUPPORTED, "a whole graph"),
@@ -156,9 +156,9 @@ def test_an_unknown_machine_or_figure_is_refused_with_the_nearest(override: str)
 def test_a_search_finds_the_best_plan_on_as_many_devices(tmp_path: Path) -> None:
     record, configured = measured(tmp_path, executor__plan="search"), plan("axonn", Grid(data=8, inter=2))
     fastest = best(plans(configured.shape, configured.system, 16, 128), SUMMIT, SAMO)
-    assert values(record)["batch_time"] == fastest.seconds < run(configured, SUMMIT, SAMO).makespan
+    assert values(record)["batch_time"] == fastest.steps[0].seconds < run(configured, SUMMIT, SAMO).makespan
     assert any(note.startswith(f"best of {fastest.fit} plans that fit, of {fastest.tried}") for note in record.notes)
-    assert len(record.memory["predicted"]["weights"]) == fastest.plan.grid.inter
+    assert len(record.memory["predicted"]["weights"]) == fastest.steps[0].plan.grid.inter
 
 
 @pytest.mark.parametrize("generation", ["unfused", "fused", "megatron", "flash", "compiled"])
