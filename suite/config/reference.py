@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from suite.config.base import Settings
+from suite.config.experiment import EXPECTATIONS, ExpectationSpec, PanelSpec, StudySpec
 from suite.config.refusals import groups_of, kind_of
 from suite.config.run import RunConfig
-from suite.core.experiment import EXPECTATIONS, ExpectationSpec, PanelSpec, StudySpec
 from suite.core.values import format_typed
 
 _HEADER = """# Configuration reference
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def _specifications() -> Iterator[str]:
-    """Keys of an experiment that are no models: the fields of their dataclasses."""
+    """Keys of an experiment that are read one by one: the attributes of their models."""
     kinds = {"panels": PanelSpec, "study": StudySpec, "expect": ExpectationSpec}
     kinds |= {f"expect, kind: {kind}": each for kind, each in EXPECTATIONS.items()}
     for name, each in kinds.items():

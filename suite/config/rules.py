@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 from suite.comm.world import check_transport, launcher_kind
 from suite.config.base import Settings
+from suite.config.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.config.launch import Launch
 from suite.config.locate import locate, module
 from suite.config.places import check_parts
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, UnknownName, Unsupported
-from suite.core.experiment import BATCHES, GRID, RANKS, SYSTEM
 from suite.core.keys import in_config_keys
 from suite.core.protocols import Schedule
 from suite.core.units import most_sparse

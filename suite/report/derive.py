@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
+from suite.config.experiment import PERPLEXITY, PREDICTED
 from suite.core import load
-from suite.core.experiment import PERPLEXITY, PREDICTED
 from suite.core.record import Outcome, Record
 from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
 from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text_at

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.core.errors import InvalidRequest
-from suite.core.experiment import (
+from suite.config.experiment import (
     PREDICTED,
     ExpectationSpec,
     LossSpec,
@@ -27,6 +26,7 @@ from suite.core.experiment import (
     ShareSpec,
     read_expectation,
 )
+from suite.core.errors import InvalidRequest
 from suite.core.record import Outcome, Record, Source
 from suite.core.units import si
 from suite.report import derive
@@ -50,7 +50,7 @@ class Expectation:
 
     Attributes:
         what: The quantity, in words.
-        kind: Kind of the expectation (suite.core.experiment).
+        kind: Kind of the expectation (suite.config.experiment).
         system: Label of the run.
         versus: The run or quantity that it is compared with.
         ours: Our value.
@@ -112,7 +112,7 @@ def answer(group: derive.ExperimentGroup, every: Sequence[Expectation]) -> str:
     """
     found = [one for one in every if math.isfinite(one.ours)]
     said = []
-    races = [one for one in found if one.kind == RatioSpec.kind][:MOST_RACES]
+    races = [one for one in found if one.kind == "ratio"][:MOST_RACES]
     said += [f"{one.system} takes {one.ours:.2f} of the batch time of {one.versus}: {_word(one)}." for one in races]
     best, systems = quickest(group.entries), [one.system for one in races]
     if best and best.record.label not in systems:
@@ -122,7 +122,7 @@ def answer(group: derive.ExperimentGroup, every: Sequence[Expectation]) -> str:
         medians = {run.label: derive.samples(run, derive.BATCH_TIME).median for run in runs}
         label = min(filter(lambda name: math.isfinite(medians[name]), medians), key=medians.__getitem__)
         said.append(f"{label} has the shortest median of {len(runs)} runs, {si(medians[label], 's')}.")
-    losses = max((one.ours for one in found if one.kind == LossSpec.kind), default=math.nan)
+    losses = max((one.ours for one in found if one.kind == "loss"), default=math.nan)
     if 0 <= losses < 0.01:
         said.append(
             f"All losses agree to {math.floor(-math.log10(losses))} digits." if losses else "All losses are equal."
@@ -361,7 +361,7 @@ def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Q
 
 def _share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
     """The sum of the metrics `spec.of` as a fraction of the sum of `spec.over`. A missing one does not count as 0."""
-    of_batch = spec.over == (derive.BATCH_TIME,)
+    of_batch = spec.over == [derive.BATCH_TIME]
     quantity = _Quantity(system=spec.system, versus="its batch time" if of_batch else " + ".join(spec.over))
     entry = group.find(spec.system)
     if entry is None or derive.usable(entry):

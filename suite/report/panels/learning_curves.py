@@ -14,8 +14,8 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 from suite.claims.claim import Settings
+from suite.config.experiment import StudySpec, read_study
 from suite.core.errors import InvalidRequest
-from suite.core.experiment import StudySpec, read_study
 from suite.core.units import seconds as format_seconds
 from suite.report import derive
 from suite.report.load import at

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.core.experiment import StudySpec
+from suite.config.experiment import StudySpec
 from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source

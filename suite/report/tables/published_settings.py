@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from suite.claims.claim import Scalar, Settings
-from suite.core.experiment import StudySpec
+from suite.config.experiment import StudySpec
 from suite.core.plain_data import MAX_CHARACTERS
 from suite.report.names import NONE
 from suite.report.panels.seed_study import StudyTask

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from suite.claims import load
+from suite.config.experiment import read_study
 from suite.core.errors import InvalidRequest
-from suite.core.experiment import read_study
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import derive
 from suite.report.page import page
@@ -228,12 +228,12 @@ MALFORMED = (
     ({}, "study.scores"),
     ({"scores": []}, "study.scores"),
     ({"scores": ["top_1"], "ours": 3}, "study.ours"),
-    ({"scores": ["top_1"], "names": {"a": 1}}, "study.names.a"),
+    ({"scores": ["top_1"], "names": {"a": 1}}, "study.names"),
     ({"scores": ["top_1"], "target": -1}, "study.target"),
     ({"scores": ["top_1"], "samples": "many"}, "study.samples"),
     ({"scores": ["top_1"], "curves": "no"}, "study.curves"),
     ({"scores": ["top_1"], "tables": ["rates"]}, "study.tables"),
-    ({"score": ["top_1"]}, "study.score"),
+    ({"score": ["top_1"]}, "study.scores"),
 )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from suite.config.experiment import read_panel
 from suite.core.errors import InvalidRequest
-from suite.core.experiment import read_panel
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.report import derive
 from suite.report.page import page
@@ -393,19 +393,19 @@ MALFORMED = [
     ({"title": " "}, "panel.title"),
     ({"title": 7}, "panel.title"),
     ({"titel": "x"}, "panel.titel"),
-    ({"key": None}, "panel.metric"),
-    ({"metric": None}, "panel.metric"),
-    ({"metrics": {"a": "b"}}, "panel.metric"),
+    ({"key": None}, "panel"),
+    ({"metric": None}, "panel"),
+    ({"metrics": {"a": "b"}}, "panel"),
     ({"metrics": ["a"]}, "panel.metrics"),
     ({"metrics": {str(n): "m" for n in range(99)}, "key": None, "metric": None}, "panel.metrics"),
-    ({"names": {"null": 3}}, "panel.names.null"),
+    ({"names": {"null": 3}}, "panel.names"),
     ({"names": {"null": " "}}, "panel.names"),
     ({"names": "x"}, "panel.names"),
-    ({"share": True}, "panel.share"),
+    ({"share": True}, "panel"),
     ({"share": "yes"}, "panel.share"),
     ({"relative": [1]}, "panel.relative"),
     ({"relative": 1}, "panel.relative"),
-    (PHASES | {"key": None, "metric": None, "relative": "update"}, "panel.relative"),
+    (PHASES | {"key": None, "metric": None, "relative": "update"}, "panel"),
     ({"curve": {"a": 1}}, "panel.curve"),
 ]
 
@@ -480,7 +480,7 @@ def rendered(*records: Record) -> Page:
 def test_section_has_panel_table_remarks_and_links():
     panels = [K, {"title": "Oops"}]
     seen = rendered(run(1, [1.0] * 3, panels=panels), run(None, [2.0] * 3, panels=panels))
-    assert "panel 2 : panel.metric=" in seen.words(" ")
+    assert "panel 2 : panel={" in seen.words(" ")
     assert "Update against k: run by run" in seen.values("table", "aria-label")
     [label_of] = [label for label in seen.values("svg", "aria-label") if label.startswith("Update against k.")]
     assert "AxoNN, measured, no overlap: 2, 1: 1." in label_of
