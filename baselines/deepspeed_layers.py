@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from baselines.common import PeerPlan, join
-from baselines.tensor_parallel import SplitBlock
+from baselines.tensor_parallel import SPLIT, split
 from suite.core.errors import Unsupported
 from suite.models.gpt import TransformerBlock
 
@@ -51,7 +51,7 @@ def module(plan: PeerPlan) -> Any:
             join(layers_by_number, plan.ties)
             layer = layers_by_number[number]
             if grid.tensor > 1 and isinstance(layer, TransformerBlock):
-                layers_by_number[number] = SplitBlock(layer, tensor.group, tensor.rank, grid.tensor)
+                split(layer, tensor.group, tensor.rank, grid.tensor)
         piece_layers = [layers_by_number[number] for number in piece]
         return Piece(*piece_layers) if plan.recomputed(piece) else piece_layers[0]
 
@@ -111,6 +111,6 @@ def _mark(module: Any, tensor_rank: int) -> None:
         weight.ds_pipe_replicated = id(weight) in copies
         weight.model_parallel = tensor_rank == 0 and not weight.ds_pipe_replicated
     for block in module.modules():
-        if isinstance(block, SplitBlock):
+        if isinstance(block, TransformerBlock):
             for name, weight in block.named_parameters():
-                weight.model_parallel = tensor_rank == 0 or name in block.split  # type: ignore[attr-defined]
+                weight.model_parallel = tensor_rank == 0 or name in SPLIT  # type: ignore[attr-defined]

@@ -7,11 +7,13 @@ queries first. Rows of embedding and head are split by the vocabulary. A block i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from baselines.tensor_parallel import split
 from suite.models.gpt import TransformerBlock
 
 _OF_BLOCK = {
@@ -57,15 +59,11 @@ def renamed(
 
 def _block(block: TransformerBlock, name: str, part: int, parts: int) -> dict[str, torch.Tensor]:
     weights: dict[str, torch.Tensor] = {}
-    for parameter, value in block.named_parameters():
+    for parameter, value in split(deepcopy(block), None, part, parts).named_parameters():
         layer, kind = parameter.split(".")
         weight = value.detach()
         if layer == "qkv":
-            by_head = weight.view(3, block.heads, -1, *weight.shape[1:]).transpose(0, 1)  # [heads, 3, h / heads, ...]
-            weight = by_head.chunk(parts)[part].flatten(0, 2)
-        elif layer == "widen":
-            weight = weight.chunk(parts)[part]
-        elif kind == "weight" and layer in ("project", "narrow"):
-            weight = weight.chunk(parts, dim=1)[part]
+            by_head = weight.view(3, block.heads // parts, -1, *weight.shape[1:])  # [3, heads, h / heads, ...]
+            weight = by_head.transpose(0, 1).flatten(0, 2)
         weights[f"{name}.{_OF_BLOCK[layer]}.{kind}"] = weight
     return weights

@@ -19,6 +19,11 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.models.gpt import TransformerBlock
 
+Indices = torch.Tensor | slice
+ALL = slice(None)
+# parameters of a split block that no other rank of the group holds
+SPLIT = ("qkv.weight", "qkv.bias", "project.weight", "widen.weight", "widen.bias", "narrow.weight")
+
 
 class _IntoSplit(torch.autograd.Function):
     """Copy the activations to every rank; sum the gradients of all ranks."""
@@ -61,70 +66,44 @@ def check_heads(heads: int, ranks: int) -> None:
         )
 
 
-class SplitBlock(nn.Module):
-    """Slice `rank` of `ranks` of a transformer block, (b, s, h) to (b, s, h) on every rank of `group`.
+class SplitLinear(nn.Module):
+    """The slice of a linear layer that computes the given `outputs` from the given `inputs`, on one rank of `group`.
 
-    Its weights are slices of the weights of `block`, so that the group computes the same function, up to the order of
-    one sum. Raises InvalidRequest unless `ranks` divides the number of heads.
-
-    Attributes:
-        split: Names of the parameters that no other rank of the group holds.
+    A slice of the outputs reads activations that every rank has. A slice of the inputs adds the bias once, to the sum
+    over the group.
     """
 
-    split = ("qkv.weight", "qkv.bias", "project.weight", "widen.weight", "widen.bias", "narrow.weight")
-
-    def __init__(self, block: TransformerBlock, group: Any, rank: int, ranks: int) -> None:
+    def __init__(self, linear: Any, group: Any, outputs: Indices, inputs: Indices) -> None:
         super().__init__()
-        check_heads(block.heads, ranks)
-        self.group, self.draws = group, block.draws
-        self.norm_1, self.norm_2 = block.norm_1, block.norm_2
-        self.heads = block.heads // ranks
-        hidden = block.project.in_features
-        own_heads = torch.arange(3 * hidden).view(3, ranks, hidden // ranks)[:, rank].flatten()
-        own_width = torch.arange(4 * hidden).view(ranks, 4 * hidden // ranks)[rank]
-        own_columns = own_heads[: hidden // ranks]
-        self.qkv, self.project = _rows(block.qkv, own_heads), _columns(block.project, own_columns)
-        self.widen, self.narrow = _rows(block.widen, own_width), _columns(block.narrow, own_width)
+        self.group, self.sums = group, inputs is not ALL
+        with torch.no_grad():
+            self.weight = nn.Parameter(linear.weight[outputs][:, inputs].clone())
+            self.bias = None if linear.bias is None else nn.Parameter(linear.bias[outputs].clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, s, _ = x.shape
-        normed = _IntoSplit.apply(self.norm_1(x), self.group)  # type: ignore[no-untyped-call]
-        # three views of one tensor: [b, heads / ranks, s, h / heads] each
-        q, k, v = self.qkv(normed).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self._joined(self.project, attended.transpose(1, 2).reshape(b, s, -1))
-        normed = _IntoSplit.apply(self.norm_2(x), self.group)  # type: ignore[no-untyped-call]
-        return x + self._joined(self.narrow, F.gelu(self.widen(normed)))
-
-    def _joined(self, linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-        """A row-parallel product: the bias is added once, to the sum."""
-        joined: torch.Tensor = _OutOfSplit.apply(F.linear(x, linear.weight), self.group)  # type: ignore[no-untyped-call]
-        return joined if linear.bias is None else joined + linear.bias
+        if not self.sums:
+            return F.linear(_IntoSplit.apply(x, self.group), self.weight, self.bias)  # type: ignore[no-untyped-call]
+        joined: torch.Tensor = _OutOfSplit.apply(F.linear(x, self.weight), self.group)  # type: ignore[no-untyped-call]
+        return joined if self.bias is None else joined + self.bias
 
 
-def _rows(linear: nn.Linear, outputs: torch.Tensor) -> nn.Linear:
-    """The slice of a linear layer that computes the given outputs."""
-    part = _empty(linear, linear.in_features, len(outputs))
-    with torch.no_grad():
-        part.weight.copy_(linear.weight[outputs])
-        if linear.bias is not None:
-            part.bias.copy_(linear.bias[outputs])
-    return part
+def split(block: TransformerBlock, group: Any, rank: int, ranks: int) -> TransformerBlock:
+    """`block`, (b, s, h) to (b, s, h) on every rank of `group`, with slice `rank` of `ranks` in place of its products.
 
-
-def _columns(linear: nn.Linear, inputs: torch.Tensor) -> nn.Linear:
-    """The slice of a linear layer that reads the given inputs, with the whole bias."""
-    part = _empty(linear, len(inputs), linear.out_features)
-    with torch.no_grad():
-        part.weight.copy_(linear.weight[:, inputs])
-        if linear.bias is not None:
-            part.bias.copy_(linear.bias)
-    return part
-
-
-def _empty(linear: nn.Linear, inputs: int, outputs: int) -> nn.Linear:
-    """An uninitialised linear layer of another size: drawing its weights would advance the generators."""
-    like = linear.weight
-    bias = linear.bias is not None
-    part: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=like.dtype, device=like.device)
-    return part
+    The group computes the same function, up to the order of one sum. Raises InvalidRequest unless `ranks` divides the
+    number of heads.
+    """
+    check_heads(block.heads, ranks)
+    hidden = block.project.in_features
+    heads = torch.arange(3 * hidden).view(3, ranks, -1)[:, rank].flatten()
+    width = torch.arange(4 * hidden).view(ranks, -1)[rank]
+    block.heads //= ranks
+    slices: dict[str, tuple[Indices, Indices]] = {
+        "qkv": (heads, ALL),
+        "project": (ALL, heads[: hidden // ranks]),
+        "widen": (width, ALL),
+        "narrow": (ALL, width),
+    }
+    for name, (outputs, inputs) in slices.items():
+        setattr(block, name, SplitLinear(block.get_submodule(name), group, outputs, inputs))
+    return block

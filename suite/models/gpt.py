@@ -59,13 +59,13 @@ class TransformerBlock(nn.Module):
                 nn.init.zeros_(linear.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, s, h = x.shape
+        b, s, _ = x.shape
         # three views of one tensor: [b, heads, s, h / heads] each
-        q, k, v = self.qkv(self.norm_1(x)).view(b, s, 3, self.heads, h // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(self.norm_1(x)).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0
         )
-        x = x + self._drop(self.project(attended.transpose(1, 2).reshape(b, s, h)))
+        x = x + self._drop(self.project(attended.transpose(1, 2).reshape(b, s, -1)))
         return x + self._drop(self.narrow(F.gelu(self.widen(self.norm_2(x)))))
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from baselines.common import PeerPlan
 from baselines.deepspeed_3d import DeepSpeed3D
-from baselines.tensor_parallel import SplitBlock
+from baselines.tensor_parallel import SPLIT
 from baselines.torch_pipelining import TorchPipelining
 from suite.cli.run import run
 from suite.comm.p2p import threads
@@ -45,7 +45,7 @@ def weights_of(config: RunConfig) -> list[int]:
 
     def entries(number: int) -> int:
         layer = plan.layer(number)
-        cut = SplitBlock.split if isinstance(layer, TransformerBlock) else ()
+        cut = SPLIT if isinstance(layer, TransformerBlock) else ()
         parameters = layer.named_parameters()
         return sum(p.numel() // (plan.grid.tensor if name in cut else 1) for name, p in parameters)
 
@@ -59,8 +59,7 @@ def passes_of(config: RunConfig) -> dict[str, int]:
     """Forward passes of each kind of layer in a batch, over all ranks: blocks, and nothing else, are computed again."""
     once = config.batch.size // config.batch.microbatch * config.grid.tensor
     layers, again = config.model.shape.arguments["layers"], config.activation_checkpointing is not None
-    block = "SplitBlock" if config.grid.tensor > 1 else "TransformerBlock"
-    return {"TokenEmbedding": once, block: layers * once * (2 if again else 1), "Head": once}
+    return {"TokenEmbedding": once, "TransformerBlock": layers * once * (2 if again else 1), "Head": once}
 
 
 # by ranks, of every run: overrides of the system and its grid, and those that hold for the reference too

@@ -77,11 +77,11 @@ def losses_of(kind: Any, overrides: Sequence[str], batches: int, device: str = "
 
 
 def counting(passes: Counter[str]) -> RemovableHandle:
-    """Every forward pass of a layer of the model into `passes`, a split block's as a block's."""
+    """Every forward pass of a layer of the model into `passes`."""
 
     def begin(module: nn.Module, inputs: Any) -> None:
         kind = type(module)
-        if kind.__module__ in ("suite.models.gpt", "baselines.tensor_parallel"):
+        if kind.__module__ == "suite.models.gpt":
             passes[kind.__name__] += 1
 
     return nn.modules.module.register_module_forward_pre_hook(begin)
