@@ -17,7 +17,6 @@ A test that requires a missing tool skips with a reason that starts with the too
 from __future__ import annotations
 
 import os
-import random
 import shlex
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -52,7 +52,7 @@ LONG = (
 # last, in one worker: these tests compare times
 TIMED = ("tests/unit/runner/test_emulate.py", "tests/agreement/test_clock.py")
 _EXHAUSTIVE = "exhaustive"  # marker of the cells that are not drawn today (tests/support/drawn.py)
-_TURN = 1 / 3  # share of the slow tests in an ordinary run
+_TURNS = 4  # a slow test runs in every fourth ordinary run
 _PER_MINUTE = 200  # more tests than two workers finish in a minute; the others are not handed out
 _BEGIN = time.monotonic()
 _BENCHMARK = "Skipping benchmark"  # start of the reason that pytest-benchmark gives
@@ -119,18 +119,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --benchmark, deselect the tests, because hundreds of skips would hide the numbers.
 
     Without it, put the longest tests first and the timed tests last, or all in random order with --minutes. Slow tests
-    take turns: a third of them runs, drawn by the reason that their markers give.
+    take turns: a quarter of them runs, chosen by the seed and the reason that their markers give.
     """
+    from tests.support.drawn import generator, seed
+
     for item in items:
         slow = item.get_closest_marker("slow")
-        if slow is not None and _random(*slow.args).random() > _TURN and not item.get_closest_marker(_EXHAUSTIVE):
+        waits = slow is not None and (crc32(repr(slow.args).encode()) + seed()) % _TURNS
+        if waits and not item.get_closest_marker(_EXHAUSTIVE):
             item.add_marker(_EXHAUSTIVE)
     kept = items[:]
     if getattr(config.option, "run_benchmarks", False):
         kept = [item for item in items if "benchmark" in getattr(item, "fixturenames", ())]
     elif (minutes := config.getoption("minutes")) > 0:
         kept = [item for item in items if (_EXHAUSTIVE in item.keywords) == _is_exhaustive(config)]
-        _random().shuffle(kept)
+        generator("order").shuffle(kept)
         del kept[int(minutes * _PER_MINUTE) :]
     else:
         kept.sort(key=lambda item: _position(item.nodeid))
@@ -144,12 +147,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_exhaustive(config: pytest.Config) -> bool:
     return _EXHAUSTIVE in str(config.getoption("markexpr", ""))
-
-
-def _random(*names: object) -> random.Random:
-    from tests.support.drawn import generator
-
-    return generator("order", *names)
 
 
 def _position(nodeid: str) -> tuple[int, int]:

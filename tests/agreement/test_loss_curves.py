@@ -25,6 +25,7 @@ SPREAD = 2e-3
 GRIDS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]
 
 
+@pytest.mark.slow("twenty batches of a grid")
 @pytest.mark.parametrize(("system", "grid"), cells(["axonn", "gpipe"], GRIDS, n=1), ids=str)
 @pytest.mark.parametrize("batches", [FEW, pytest.param(BATCHES, marks=pytest.mark.exhaustive)])
 def test_losses_are_those_of_one_process(system: str, grid: tuple[int, int], batches: int) -> None:

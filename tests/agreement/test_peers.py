@@ -164,6 +164,7 @@ def check_memory(config: RunConfig, ranks: list[dict[str, int]]) -> None:
         assert 0 < one.get("activations", one.get("scratch", 0)) < 30e6
 
 
+@pytest.mark.slow("a rank imports DeepSpeed")
 @pytest.mark.ranks
 @pytest.mark.parametrize("grid", [[], pytest.param(["grid.inter=2"], marks=pytest.mark.exhaustive)], ids=str)
 def test_a_run_leaves_a_record(grid: list[str], tmp_path: Path) -> None:

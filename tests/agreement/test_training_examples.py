@@ -117,6 +117,7 @@ def test_image_classifier_equals_plain_pytorch(dtype: torch.dtype, grid: Grid) -
     assert scores["accuracy"] > 0.9
 
 
+@pytest.mark.slow("models of Hugging Face")
 @pytest.mark.parametrize(
     ("name", "dtype", "grid"), cells(["finetune_gpt2", "finetune_llama"], TOLERANCE, GRIDS, n=1), ids=str
 )

@@ -66,7 +66,7 @@ def check_records(command: str, folder: Path) -> None:
         assert {record.outcome for record in records} == {Outcome.OK}
 
 
-@pytest.mark.parametrize("command", drawn(SECONDS, n=4))
+@pytest.mark.parametrize("command", drawn(SECONDS, n=2))
 def test_command_without_ranks_runs(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def printed_by(code: str, folder: Path) -> list[str]:
     return said.getvalue().split()
 
 
+@pytest.mark.slow("a launcher and its ranks import torch")
 @pytest.mark.parametrize(("launcher", "times"), cells(["mpiexec", "torchrun"], [1, 4], n=0, always=[(TODAY, 1)]))
 def test_readme_example_losses_match_on_two_ranks(launcher: str, times: int, tmp_path: Path) -> None:
     """Run each command as printed, with the example as printed; each exits with status 0."""
@@ -153,6 +154,7 @@ def test_documented_system_keeps_every_law(laws: set[str], folder: Path) -> None
     assert not list(folder.glob("reports*")), "no reports are left"
 
 
+@pytest.mark.slow("two simulations in new processes")
 def test_documented_system_runs_in_simulator(folder: Path) -> None:
     """The command simulates the documented schedule, so longer waves take less time."""
     seconds = {}
@@ -182,6 +184,7 @@ def test_documented_schedule_trains_like_pytorch(folder: Path) -> None:
     assert mine.series["loss"][-1] < mine.series["loss"][0]
 
 
+@pytest.mark.slow("two commands in new processes")
 def test_record_of_documented_schedule_depends_on_its_code(folder: Path) -> None:
     """A record is not reused after a change of the user's file."""
     for prefix in ("", "# changed\n"):

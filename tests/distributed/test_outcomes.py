@@ -73,7 +73,7 @@ SAMPLES = {
 }  # times of batches that are kept; a batch that diverged was timed
 
 
-@pytest.mark.parametrize(("fault", "outcome", "words", "more"), drawn(FAULTS, n=3))
+@pytest.mark.parametrize(("fault", "outcome", "words", "more"), drawn(FAULTS, n=2))
 def test_fault_is_recorded_as_outcome(
     tmp_path: Path, fault: str, outcome: Outcome, words: str, more: list[str]
 ) -> None:
@@ -112,6 +112,7 @@ def test_fault_does_not_end_sweep(tmp_path: Path) -> None:
     assert no_rank_left()
 
 
+@pytest.mark.slow("two runs on a new rank")
 def test_same_command_resumes_after_kill(tmp_path: Path) -> None:
     """A rank is killed in its third batch; the second process trains the remaining batch and the memory batch."""
     folder, reports = tmp_path / "checkpoints", tmp_path / "reports"
@@ -214,6 +215,7 @@ def test_rejected_config_is_validated_again(tmp_path: Path) -> None:
     assert key(command) != record.key, "a number must not be reused across changed data"
 
 
+@pytest.mark.slow("three commands in new processes")
 def test_sweep_continues_after_refused_job(tmp_path: Path) -> None:
     systems = ["system=deepspeed_3d,axonn", "schedule=gpipe"]  # the first system brings its own order
     line = [sys.executable, "-m", "suite", "sweep", *deadly(tmp_path, "well"), *systems]

@@ -83,7 +83,7 @@ def train(world: World, path: Path, microbatches: int) -> None:
 EVERY = [(ranks, name) for ranks in (2, 4) for name in groups()["schedule"] if name != "torch_csv"]
 
 
-@pytest.mark.parametrize(("ranks", "name"), drawn(EVERY, n=2))
+@pytest.mark.parametrize(("ranks", "name"), drawn(EVERY, n=1))
 def test_torch_trains_in_the_order_of_our_file(ranks: int, name: str, tmp_path: Path) -> None:
     path, microbatches = tmp_path / f"{name}.csv", 2 * ranks + 1
     timeline = check(resolve([f"schedule={name}"]).schedule.build(), ranks, FlushInterval(0, microbatches, None, 0))

@@ -155,6 +155,7 @@ def systems() -> list[Sequence[str]]:
     return [overrides for overrides in every_system().values() if resolve(overrides).system.graphs]
 
 
+@pytest.mark.slow("every system of graphs is trained")
 @pytest.mark.parametrize("grid", drawn([((2, 1),), ((4, 2),)], n=1), ids=str)
 def test_every_system_matches_losses_of_one_process(grid: tuple[int, int], tmp_path: Path) -> None:
     """Losses of five epochs on the system's own partition, and its bytes."""

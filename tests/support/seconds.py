@@ -22,7 +22,7 @@ KEY = "processor_seconds"
 LOOP = "reference_seconds"
 EVERY = 5.0  # seconds between two reference loops of a process that runs tests
 SLOW = 5.0  # seconds, on the machine of REFERENCE, that a test may take without the marker `slow`
-BUDGET = 500.0  # seconds of the ordinary run on the machine of REFERENCE
+BUDGET = 400.0  # seconds of the ordinary run on the machine of REFERENCE
 REFERENCE = 0.009  # processor seconds of the reference loop on one idle core of a Xeon of 2023
 
 

@@ -26,6 +26,7 @@ def page(folder: Path, papers: list[str]) -> Path:
     return folder / "index.html"
 
 
+@pytest.mark.slow("a browser is photographed")
 def test_pictures_have_the_size_of_the_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,7 @@ def word(run: Run, path: str) -> str:
     return str(setting)
 
 
+@pytest.mark.slow("all runs for a GPU are composed")
 @pytest.mark.parametrize("scale", ["gpu", pytest.param("cluster", marks=pytest.mark.exhaustive)])
 def test_entries_for_a_gpu_are_distinct_runs_and_points_of_plots(scale: str) -> None:
     all_entries = resolve([f"scale={scale}"]).scale.reproduce

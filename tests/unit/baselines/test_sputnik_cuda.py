@@ -37,6 +37,7 @@ def errors() -> dict[str, dict[str, float]]:
     return errors_of
 
 
+@pytest.mark.slow("kernels of Sputnik are interpreted")
 @needs_triton
 @pytest.mark.parametrize(("name", "kind"), CELLS)
 def test_interpreted_kernels_are_dense_products(errors: dict[str, dict[str, float]], name: str, kind: str) -> None:

@@ -159,6 +159,7 @@ def test_samos_null_models() -> None:
 # PipeOptim
 
 
+@pytest.mark.slow("null models of every row of PipeOptim")
 def test_pipeoptims_null_models() -> None:
     """An epoch takes its flops; a gain over GPipe is its bubble: four microbatches on four stages take seven slots."""
     pipeoptim = lab("pipeoptim_clusters")

@@ -42,6 +42,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return parts
 
 
+@pytest.mark.slow("all parts for a GPU are composed")
 def test_a_part_starts_only_if_its_time_remains(
     tmp_path: Path, executed: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -247,6 +247,7 @@ def test_user_class_is_checked_by_its_methods(tmp_path: Path, monkeypatch: pytes
         build({"_target_": "parts_of_a_user.Half"}, "schedule", Schedule)
 
 
+@pytest.mark.slow("ranks start twice")
 def test_ranks_refuse_plugins_that_they_import(tmp_path: Path) -> None:
     size = ["batch.size=4", "batch.microbatch=2", "measure.rounds=1", "measure.batches=1", f"reports={tmp_path}"]
     for override in ("optimizer._target_=suite.schedule.OneFOneB", "system._target_=suite.weights.Latest"):

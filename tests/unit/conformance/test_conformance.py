@@ -84,6 +84,7 @@ class Refusing(LoopedBFS):
         return super().program(place, interval)
 
 
+@pytest.mark.slow("every number of stages and microbatches is tried")
 def test_schedule_that_refuses_every_number_breaks_the_law_of_order() -> None:
     with pytest.raises(AssertionError, match=r"^3 stages: .* up to 32"):
         check_every_size(Refusing(), None)

@@ -18,6 +18,7 @@ from tests.support.small_engines import alone, linears, mse_loss
 BYTES = 40  # per entry, of a step that reads and writes a master and two moments; this one moves 34
 
 
+@pytest.mark.slow("kernels are interpreted")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_fused_steps_are_those_of_the_rules() -> None:
     output = printed(str(Path(__file__).with_name("program_fused.py")), TRITON_INTERPRET="1")

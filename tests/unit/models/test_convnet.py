@@ -79,6 +79,7 @@ def test_a_batch_norm_needs_two_numbers() -> None:
     assert [GoogLeNet("small", image=side).least_microbatch for side in (4, 8)] == [2, 1]
 
 
+@pytest.mark.slow("two whole networks are trained")
 def test_ranks_that_are_threads_count_at_once() -> None:
     shapes = [GoogLeNet("small", narrow=32, image=side) for side in (8, 9, 10, 11)]
     with ThreadPoolExecutor(4) as threads:

@@ -68,6 +68,7 @@ def test_answers_are_in_the_claims_unit_and_fill_its_cases(name: str) -> None:
         assert all(map(math.isfinite, ours.values)), claim
 
 
+@pytest.mark.slow("equations of whole figures are solved")
 @pytest.mark.parametrize("name", FITTED)
 def test_fitted_constants_are_the_roots_of_their_equations(name: str) -> None:
     stored, found = lab(FITTED[name]).efficiencies[name], fitted(lab(FITTED[name]), name)

@@ -45,6 +45,7 @@ def ours(name: str) -> Answer:
     return answer(ALL[name], ROWS[name], papers())
 
 
+@pytest.mark.slow("all formulas are computed")
 def test_answers_have_complete_cases_in_the_claims_unit() -> None:
     for name in SOME:
         claim, computed = ASKED[name], ours(name)

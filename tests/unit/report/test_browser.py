@@ -277,6 +277,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("a browser for each kind of trouble")
 def test_the_watch_reports_each_kind_of_trouble(browser: Browser, tmp_path: Path) -> None:
     """A test that finds nothing wrong is worth what it would have found; a page without a fault has no trouble."""
     start = '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'

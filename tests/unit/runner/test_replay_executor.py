@@ -16,6 +16,7 @@ SMALL = ["grid.inter=2", "model.shape.tied=false", "model.shape.layers=2", "meas
 SMALL += ["measure.discard_first=0", "measure.batches=2", "measure.eval_batches=0"]
 
 
+@pytest.mark.slow("a whole run by replay")
 def test_replay_of_a_pipeline_writes_a_record(tmp_path: Path) -> None:
     (record,) = run(["system=pipeoptim", "executor=replay", *SMALL, f"reports={tmp_path}"])
     assert record.outcome is Outcome.OK, record.reason
