@@ -28,7 +28,7 @@ from tests.support.configs import unchecked
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
-CHOICES = {"microbenchmark": "messages", "plugin": "unit"}  # of conf/executor by kind, where they differ
+CHOICES = {"microbenchmark": "messages", "plugin": "volumes"}  # of conf/executor by kind, where they differ
 KEYS = [
     *((path, "full_graph") for path in every_key(RunConfig) if not path.startswith("executor.")),
     *((path, kind) for kind, model in BY_KIND.items() for path in every_key(model, "executor")),
@@ -108,9 +108,9 @@ def test_each_kind_has_its_model_and_properties() -> None:
 
 
 def test_keys_of_a_plugin_are_the_arguments_of_its_class() -> None:
-    executor = checked_run(composed(["executor=unit"])).executor
+    executor = checked_run(composed(["executor=volumes"])).executor
     assert isinstance(executor, PluginExecutor)
-    assert {*executor.more} == {"forward", "backward", "batches"}
+    assert {*executor.more} == {"machine", "efficiency", "published"}
     assert executor.build().check
 
 

@@ -35,7 +35,6 @@ STREAM = ("update_interval=1", "model.shape.tied=false", "batch.microbatch=4")
 CASES: dict[str, tuple[str, ...]] = {  # runs without ranks, small enough to be made for each key
     "check": ("executor=check", "grid.inter=3", "grid.data=2"),
     "check, a stream": ("executor=check", "grid.inter=3", "weights=predict", *STREAM),
-    "unit": ("executor=unit", "grid.inter=3", "grid.data=2"),
     "simulated blocks": ("executor=simulated", "model=gpt3_xl", "grid.inter=4", "grid.data=4", "batch.size=64"),
     "simulated pruned": ("executor=simulated", "system=axonn_samo", "grid.inter=2", "grid.data=2"),
     "simulated search": ("executor=simulated", "executor.plan=search", "grid.data=4"),
