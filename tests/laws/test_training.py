@@ -23,13 +23,14 @@ from suite.engine.optim.loss_scaler import DynamicLossScaler
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.memory.layout import compressed, offloaded
 from suite.schedule import MessageDriven, OneFOneB
+from suite.schedule.message_driven_split import MessageDrivenSplit
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.drawn import drawn, generator
 from tests.support.masked import TrainingCheck
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=4)]
 RULES = [SGD(0.1, momentum=0.9, weight_decay=0.01), Adam(0.01, weight_decay=0.1), AdamW(0.01)]
-SCHEDULES = [MessageDriven(), MessageDriven(pipeline_limit=1), GPipe(), OneFOneB()]
+SCHEDULES = [MessageDriven(), MessageDriven(pipeline_limit=1), MessageDrivenSplit(cap=3, late=1), GPipe(), OneFOneB()]
 BUCKETS: list[dict[str, Any]] = [
     {},
     {"bucket_numel": 333, "buckets_per_reduction": 2},

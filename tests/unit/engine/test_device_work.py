@@ -56,20 +56,6 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return queue
 
 
-def test_marks_are_read_with_one_wait(queue: Queue) -> None:
-    clock = Clock("cuda")
-    assert clock.times()(3.5) == 3.5, "no mark, no wait"
-    marks = [clock.mark() for _ in range(4)]
-    time_of = clock.times()
-    times = [time_of(mark) for mark in marks]
-    assert [later - times[0] for later in times] == pytest.approx([0, 1, 2, 3])
-    assert abs(times[0] - accelerator.host_time()) < 60, "the times are on the host's clock"
-    assert queue.waits == 1
-    clock.restart()
-    clock.mark()
-    assert clock.times()(0.0) >= times[0]
-
-
 def test_a_batch_is_timed_by_events_with_one_wait(queue: Queue) -> None:
     pruning = Pruning(Magnitude(), 0.5)
     engine = Engine(

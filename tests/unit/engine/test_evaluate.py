@@ -75,20 +75,3 @@ def test_wrong_batches_and_scores_are_rejected() -> None:
             scored(score_names=names)
     large = scored(2, scores=lambda x, y: torch.tensor([2**24 + 1]), score_names=("count",))
     assert large["count"] == 2**24 + 1
-
-
-@pytest.mark.parametrize("half", [None, "bfloat16"])
-def test_loss_is_independent_of_score_dtype(half: str | None) -> None:
-    samples = [(x.float(), y) for x, y in batches(12, 7)]
-
-    def engine(**more: Any) -> Engine:
-        modules = [layer.float() for layer in layers()]
-        return Engine(modules, loss=F.cross_entropy, optimizer=SGD(0.1), microbatch=3, half=half, **more)
-
-    right = engine().evaluate(samples)
-    for dtype in (torch.int64, torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64):
-
-        def hits(outputs: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype = dtype) -> torch.Tensor:
-            return (outputs.argmax(1) == targets).any().reshape(1).to(dtype)
-
-        assert engine(scores=hits, score_names=("hits",)).score(samples)["loss"] == pytest.approx(right, rel=1e-7)

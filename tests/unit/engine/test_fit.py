@@ -44,13 +44,6 @@ def test_stream_does_not_end_early() -> None:
         engine.fit(DATA, on_batch=lambda loss, seconds: True)
 
 
-def test_progress_bar_shows_loss_and_length(capsys: pytest.CaptureFixture[str]) -> None:
-    losses = engine_of().fit(DATA, progress=True)
-    shown = capsys.readouterr().err
-    assert "5/5" in shown
-    assert f"loss {losses[-1]:.4g}" in shown
-
-
 # -- parts of batches ------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from torch import nn
 from suite import SGD, Engine, Grid, Magnitude, Pruning
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
-from suite.schedule.zbv import ZBV
 from tests.support.drawn import cells
 from tests.support.refusals import refused
 from tests.support.small_engines import Batch, mse_loss, normal_batches, train_plainly
@@ -146,26 +145,6 @@ def test_prediction_equals_plain_pytorch(grid: Grid, samples: int) -> None:
     inputs = torch.randn(samples, 4, generator=torch.Generator().manual_seed(2))
     for outputs in on(grid, lambda engine: engine.predict(inputs), microbatch=2):
         assert_close(outputs, model().eval()(inputs))
-
-
-def test_prediction_of_a_placed_schedule_between_batches() -> None:
-    def predictions(engine: Engine) -> list[torch.Tensor]:
-        return [engine.predict(INPUTS), torch.tensor(list(engine.train(batches()))), engine.predict(INPUTS)]
-
-    one = predictions(engine_of(microbatch=2))
-    for outputs in on(Grid(inter=2), predictions, microbatch=2, schedule=ZBV()):
-        for ours, expected in zip(outputs, one, strict=True):
-            assert_close(ours, expected)
-
-
-def test_half_precision_returns_statistics_of_its_passes() -> None:
-    def trained(engine: Engine) -> Tensors:
-        engine.fit(batches())
-        return engine.state_dict()
-
-    full, half = trained(engine_of()), on(Grid(inter=2), trained, half="bfloat16")[0]
-    assert half["1.running_mean"].abs().sum() > 0
-    torch.testing.assert_close(half["1.running_mean"], full["1.running_mean"], rtol=0.05, atol=0.02)
 
 
 class Last(nn.Module):

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import accumulate, chain
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from suite.config.compose import resolve
-from suite.engine import half_products
 from suite.engine.half_products import REPEATS, RoundedProducts, are_slow
-from suite.runner.ranks.rank import RankProcess
 from tests.support.drawn import cells
 
 LAYERS = {
@@ -46,41 +40,9 @@ def test_products_equal_those_of_float32_after_rounding(half: str, name: str) ->
         torch.testing.assert_close(ours.float(), right, rtol=0.05, atol=0.05 * right.abs().max().item())
 
 
-def test_products_alone_are_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Single precision, sums and batches of integers stay as they are."""
-    seen = []
-    float_of = torch.Tensor.float
-    monkeypatch.setattr(torch.Tensor, "float", lambda tensor: seen.append(tensor.dtype) or float_of(tensor))
-    with RoundedProducts("bfloat16"):
-        a = torch.ones(2, 2, dtype=torch.bfloat16)
-        _ = (
-            a + a,
-            a.softmax(-1),
-            torch.ones(2, 2) @ torch.ones(2, 2),
-            torch.ones(2, 2, dtype=int) @ torch.ones(2, 2, dtype=int),
-        )
-        assert not seen
-        assert (a @ a).dtype is torch.bfloat16
-        assert seen == [torch.bfloat16] * 2
-
-
 @pytest.mark.parametrize(("plain", "rounded", "slow"), [(2.1, 1.0, True), (2.0, 1.0, False), (1.0, 3.0, False)])
 def test_products_are_slow_by_measurement(plain: float, rounded: float, slow: bool) -> None:
     """The quickest of each kind counts: all others here take ten times as long."""
     lengths = chain(*([kind * 10] * (REPEATS - 1) + [kind] for kind in (plain, rounded)))
     times = accumulate(chain.from_iterable((0.0, length) for length in lengths))
     assert are_slow("bfloat16", lambda: next(times)) is slow
-
-
-@pytest.mark.parametrize(
-    ("precision", "slow", "rounded"), [("bf16", True, ["bfloat16"]), ("bf16", False, []), ("full", True, [])]
-)
-def test_a_rank_rounds_products_that_are_slow(
-    monkeypatch: pytest.MonkeyPatch, precision: str, slow: bool, rounded: list[str]
-) -> None:
-    entered: list[str] = []
-    monkeypatch.setattr(half_products, "are_slow", lambda half: slow)
-    monkeypatch.setattr(half_products, "RoundedProducts", lambda half: nullcontext(entered.append(half)))
-    rank: Any = SimpleNamespace(config=resolve([f"precision={precision}"]))
-    assert RankProcess._round_slow_products(rank) is bool(rounded)
-    assert entered == rounded

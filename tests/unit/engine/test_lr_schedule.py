@@ -7,17 +7,9 @@ import math
 import pytest
 
 from suite import Polynomial, Steps, WarmupCosine
-from suite.config.plugins import build
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.lr_schedule import as_rate
 from tests.support.refusals import refused
-
-
-def test_as_rate_accepts_number_or_function() -> None:
-    assert [as_rate(0.25)(update) for update in (0, 1, 10**6)] == [0.25] * 3
-    assert as_rate(3)(7) == 3.0
-    rate = Steps(0.5, ())
-    assert as_rate(rate) is rate
 
 
 def test_steps_decay_at_milestone() -> None:
@@ -50,10 +42,3 @@ def test_invalid_rate_is_rejected() -> None:
     for rate in (-1e-9, math.nan, math.inf, -math.inf):
         with refused(InvalidRequest, "lr", legal="0.001"):
             as_rate(rate)
-
-
-def test_rule_accepts_rate_from_config() -> None:
-    for name, more in (("Steps", {"milestones": [2, 5], "factor": 0.5}), ("WarmupCosine", {"total": 10, "warmup": 2})):
-        rate = {"_target_": f"suite.engine.optim.lr_schedule.{name}", "lr": 0.5, **more}
-        rule = build({"_target_": "suite.engine.optim.optimizer.SGD", "lr": rate})
-        assert rule.lr(9) < rule.lr(2) <= 0.5

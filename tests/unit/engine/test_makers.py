@@ -8,11 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from baselines.pytorch import PyTorch
-from suite.config.compose import resolve
 from suite.config.network import KernelForms
 from suite.core.errors import Unsupported
 from suite.engine import makers
-from suite.engine.makers import AccumulatingLinear, configured, loss_of
+from suite.engine.makers import AccumulatingLinear, loss_of
 from suite.engine.system import EngineSystem
 from suite.models import gpt
 from tests.support.curves import losses_of
@@ -32,14 +31,6 @@ def test_options_change_no_loss(monkeypatch: pytest.MonkeyPatch, system: str, op
     losses = losses_of(SYSTEMS[system], [*same, option], 3)
     assert losses == pytest.approx(losses_of(SYSTEMS[system], same, 3), rel=1e-6)
     assert len(set(losses)) == 3
-
-
-def test_options_are_applied_to_blocks() -> None:
-    config = resolve([*SMALL, "kernels.compile=block", "kernels.accumulate=in_place"])
-    plain = gpt.layers(config.network())
-    embedding, block, _, head = (make() for make in configured(config.kernels, plain))
-    assert [layer._compiled_call_impl is not None for layer in (embedding, block, head)] == [False, True, False]
-    assert {type(part) for part in block.children()} == {nn.LayerNorm, AccumulatingLinear}
 
 
 def test_a_product_adds_to_a_gradient_and_returns_one_otherwise() -> None:

@@ -37,12 +37,3 @@ def test_replaced_gradient_or_weight_is_detected() -> None:
     parameters[1].data = parameters[1].data.clone()
     with refused(InvalidRequest, subject=".data of a weight"):
         check_attached(state)
-
-
-def test_stages_without_weights_and_with_mixed_dtypes() -> None:
-    state = ModelState([], ("moment_1", "moment_2"), resident)
-    assert state.entries == 0
-    assert state.allocated() == state.layout.by_kind() == {"weights": 0, "gradients": 0, "moments": 0}
-    check_attached(state)
-    with refused(InvalidRequest, subject="torch.float32, torch.float64"):
-        ModelState([*weights(((2,),)), *weights(((2,),), torch.float64)], (), resident)

@@ -12,11 +12,8 @@ import torch
 from torch import nn
 
 from suite import accelerator
-from suite.comm.collective.process_group import Pending
-from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest
 from suite.engine.optim.optimizer import Adam
-from suite.engine.optim.update import Update
 from suite.engine.states.offload import HostOffloader
 from suite.engine.states.state import ModelState
 from suite.memory.layout import ModelStateSpec, offloaded
@@ -120,26 +117,6 @@ def test_layout_with_other_bucket_size_is_rejected() -> None:
     for bucket, layout in ((5, 3), (3, 100), (3, 5), (10, 4)):
         with refused(InvalidRequest, "bucket_numel", str(bucket), rule="an optimizer step takes the entries"):
             state_of(bucket, layout)
-
-
-def test_every_bucket_is_fetched_once_per_update(log: list[str]) -> None:
-    """On one of two replicas that overlap steps and reductions; the host waits only at the end of the update."""
-
-    class Replicas:
-        ranks = (0, 1)
-
-        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
-            return Pending()
-
-    transport = threads.LoopbackWorld(threads.Hub(1), 0).transport((0,))
-    replicas: Any = Replicas()
-    update = Update(
-        state_of(3, 3), Adam(0.1), data_parallel_group=replicas, transport=transport, buckets_per_reduction=2
-    )
-    assert update.overlaps
-    list(update.run())
-    assert log.count("host waits for write-back") == 1
-    assert [log.count(f"step {number}") for number in range(5)] == [1, 1, 1, 1, 0]
 
 
 class Watched(ModelState):

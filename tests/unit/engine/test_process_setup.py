@@ -13,7 +13,7 @@ from torch import nn
 from suite import SGD, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.engine import build, process_setup
+from suite.engine import build
 from suite.engine.process_setup import device_of, gemm_rate
 from suite.engine.replay import thread_ranks
 from tests.support.refusals import refused
@@ -80,15 +80,3 @@ def test_gemm_rate_measures_products_on_device(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(torch, "mm", recorded_mm)
     assert gemm_rate(size if device == "cpu" else None, 0.01, "bfloat16", device) > 0
     assert seen == {(device, (size, size), torch.bfloat16)}
-
-
-def test_gemm_rate_ignores_slow_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of 2 x 2 matrices (16 flop): the first takes 10 s, longer than the requested time, the others 1 s."""
-    clock = [0.0]
-
-    def slow(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
-        clock[0] += 1.0 if clock[0] else 10.0
-
-    monkeypatch.setattr(torch, "mm", slow)
-    monkeypatch.setattr(process_setup, "now", lambda: clock[0])
-    assert gemm_rate(2, 0.3) == 16.0

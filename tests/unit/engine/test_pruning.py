@@ -138,14 +138,6 @@ def test_mask_that_does_not_fit_is_rejected_without_change() -> None:
         engine.prune(TICKET)
 
 
-def test_replaced_gradient_of_pruned_weight_is_detected() -> None:
-    engine = alone(pruning=Pruning(FixedMask(TICKET), 0.8))
-    weight = next(p for p in engine.state.model_states.parameters if id(p) in engine.state.model_states.kept)
-    weight.grad = torch.zeros_like(weight)
-    with refused(InvalidRequest, subject=".grad of a weight of this engine was replaced"):
-        next(engine.state.update.run())
-
-
 # -- overflow --------------------------------------------------------------------------------------------------------
 
 
@@ -177,42 +169,22 @@ def test_overflow_at_pruned_entries_is_ignored() -> None:
     assert threads.run(2, partial(rank, column=2)) == [(1, True, 4.0)] * 2
 
 
-def test_checkpoint_of_pruned_model_with_other_widths_is_rejected(tmp_path: Path) -> None:
-    """All indices are valid for the wider weight too."""
-    small, large = (Engine([partial(nn.Linear, 4, width, bias=False)], **SETTINGS, half="bfloat16") for width in (4, 8))
-    small.prune({(0, "weight"): torch.tensor([1, 5], dtype=torch.int32)})
-    small.save(tmp_path)
-    before = rank_state(large)
-    with refused(InvalidRequest, subject="layer 0.weight=['trained', 'torch.float32', 8, 4]"):
-        large.load(tmp_path)
-    before.compare(rank_state(large), "refused")
-
-
 # -- several engines, several ranks ----------------------------------------------------------------------------------
 
 
-def test_masks_that_differ_between_replicas_raise_on_every_rank() -> None:
+DIFFER = "masks of stage 0 that differ between replicas"
+OF_ONE_STAGE = ("qkv.weight of layer 1 with the index", "the network is pruned: rank 0 failed")
+
+
+@pytest.mark.parametrize(("grid", "subjects"), [(Grid(data=2), (DIFFER, DIFFER)), (Grid(inter=2), OF_ONE_STAGE)])
+def test_mask_error_of_one_rank_raises_on_every_rank(grid: Grid, subjects: tuple[str, str]) -> None:
     def rank(world: Any) -> None:
-        engine = engine_of(CASE, world, Grid(data=2), optimizer=AdamW(0.01))
-        index = torch.tensor([0, 5, 9 - world.rank], dtype=torch.int32)
-        with refused(InvalidRequest, subject="masks of stage 0 that differ between replicas"):
-            engine.prune({(1, "qkv.weight"): index})
-        assert engine.state.pruned_after is None
-        engine.train_batch(CASE.batch(0, 2, 2))
-        engine.close()
-
-    threads.run(2, rank)
-
-
-def test_mask_error_of_one_stage_raises_on_every_rank() -> None:
-    subjects = ("qkv.weight of layer 1 with the index", "the network is pruned: rank 0 failed")
-
-    def rank(world: Any) -> None:
-        engine = engine_of(CASE, world, Grid(inter=2), optimizer=AdamW(0.01))
+        engine = engine_of(CASE, world, grid, optimizer=AdamW(0.01))
+        index = INDEX + (10**6 if grid.inter == 2 else world.rank)
         with refused(InvalidRequest, subject=subjects[world.rank]):
-            engine.prune({**TICKET, (1, "qkv.weight"): INDEX + 10**6})
+            engine.prune({**TICKET, (1, "qkv.weight"): index})
         assert engine.state.pruned_after is None
-        engine.train_batch(CASE.batch(0, 2, 1))
+        engine.train_batch(CASE.batch(0, 2, grid.data))
         engine.close()
 
     threads.run(2, rank)

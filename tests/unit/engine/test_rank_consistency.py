@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,38 +254,6 @@ def test_error_names_rank_that_ends_early(grid: Grid, counts: tuple[int, int], h
     for text in messages.values():
         assert text.startswith(early)
         assert f"has {end} after {fewest} batch{'es' * (fewest != 1)}; this rank is at batch {fewest + 1}:" in text
-
-
-@pytest.mark.parametrize("call", ["evaluate", "gradients", "save", "a stream"])
-def test_error_names_rank_that_ends_before_another_call(call: str, tmp_path: Path) -> None:
-    def use(engine: Engine, rank: int) -> None:
-        if call == "a stream":
-            losses = engine.train(batches(9))
-            list(losses if rank else [next(losses)])
-        else:
-            engine.train_batch(batch(0))
-            if rank:
-                arguments: dict[str, Any] = {"gradients": batch(0), "save": tmp_path}
-                getattr(engine, call)(arguments.get(call, [batch(0)]))
-
-    messages = ended_early(Grid(data=2), use, **streamed("stream" if call == "a stream" else ""))
-    assert set(messages) == {1}
-    where = "within a stream; this rank is at a stream" if call == "a stream" else "after 1 batch; this rank is at "
-    assert messages[1].startswith(f"rank 0 has ended {where}")
-
-
-def test_rank_may_end_first_after_same_calls() -> None:
-    ended = threading.Event()
-
-    def use(engine: Engine, rank: int) -> None:
-        consume(engine, "train_batch", batches(3))
-        if rank == 0:
-            ended.set()
-        else:
-            ended.wait()
-            engine.close()
-
-    assert ended_early(Grid(inter=3), use) == {}
 
 
 # -- what is left alone ----------------------------------------------------------------------------------------------

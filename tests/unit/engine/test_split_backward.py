@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -16,26 +14,18 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.grid import Grid
-from suite.core.op import Kind
 from suite.core.protocols import Read, Value
 from suite.engine import split_backward
 from suite.engine.engine import Engine
-from suite.engine.optim.optimizer import SGD, AdamW
-from suite.engine.pruning.settings import Pruning
+from suite.engine.optim.optimizer import SGD
 from suite.engine.random_state import drawing
 from suite.engine.split_backward import check_splittable
 from suite.engine.stage import Stage
 from suite.models import gpt
-from suite.schedule.message_driven_split import MessageDrivenSplit
-from suite.schedule.one_f_one_b import OneFOneB
 from suite.schedule.staircase import Staircase
 from suite.workload import Transformer
-from tests.support.cases import engine_of, gpt_case, odd_case
 from tests.support.drawn import drawn
-from tests.support.masked import FixedMask, random_mask
 from tests.support.refusals import refused
-from tests.support.small_engines import alone
 
 KEEP = Read(0, 0, "keep")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -67,36 +57,6 @@ def owed_bytes(stage: Stage) -> int:
     products = (each for passes in stage.owed_gradients.products.values() for of_pass in passes for each in of_pass)
     storages = (tensor.untyped_storage() for product in products for tensor in product.held())
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-
-# -- trainings -------------------------------------------------------------------------------------------------------
-
-TEXT = gpt_case("tied", "float32", dropout=0.3)
-MASK = Pruning(FixedMask(random_mask(TEXT, 0.8)), 0.8)
-
-
-CASES = {"gpt": TEXT, "mlp": odd_case(torch.float32)}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "bfloat16": {"half": "bfloat16"},
-    "checkpointed": {"activation_checkpointing": 1},
-    "bfloat16, checkpointed": {"half": "bfloat16", "activation_checkpointing": 3},
-    "pruned": {"pruning": MASK},
-    "pruned, bfloat16": {"half": "bfloat16", "pruning": MASK},
-}
-TRAININGS = [*product(["mlp"], ["none", "checkpointed"]), *product(["gpt"], OPTIONS)]
-
-
-@pytest.mark.parametrize(("name", "option"), drawn(TRAININGS, n=3, always=[("gpt", "bfloat16")]))
-def test_training_is_bit_equal(name: str, option: str) -> None:
-    case, results = CASES[name], []
-    for schedule in (OneFOneB(), MessageDrivenSplit(cap=3, late=1)):  # W one microbatch after I, or at the update
-        engine = engine_of(case, alone(), Grid(), optimizer=AdamW(0.01), schedule=schedule, **OPTIONS[option])
-        losses = [engine.train_batch(case.batch(number, 4, 1)) for number in range(4)]
-        split = sum(op.kind is Kind.WEIGHT for op, _ in engine.passes)
-        assert split == (0 if isinstance(schedule, OneFOneB) else 4)
-        results.append([torch.tensor(losses), *(p.detach() for p in engine.state.stage.layers.parameters())])
-    assert_same_bits(*results)
 
 
 # -- single graphs ---------------------------------------------------------------------------------------------------
@@ -312,13 +272,6 @@ def _hooked_output(m: Any, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def compiled() -> nn.Module:
-    """aot_eager has one node for all products of a compiled module, so they stay in op I."""
-    torch.compiler.reset()  # after many compilations of other tests a layer would run as written
-    linear: nn.Module = torch.compile(nn.Linear(5, 5), backend="aot_eager")
-    return nn.Sequential(OrderedDict(compiled=linear, other=nn.Linear(5, 5)))
-
-
 class Alternating(nn.Module):
     """A weight that is used by linear layers alone in three passes, and otherwise too in the fourth."""
 
@@ -340,7 +293,6 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Sequence[int], str]] = {
     "another class": (quantized, ROWS, ""),
     "hooks on outputs": (partial(Call, _hooked_output, **SQUARE), ROWS, "ab"),
     "hooks of modules": (hooked_module, ROWS, BOTH),
-    "aot_eager": (compiled, ROWS, BOTH),
     # op I adds to a gradient that an earlier pass owes, which is paid first
     "alternating": (partial(Alternating, reentrant=False), ROWS, ""),
     "alternating, reentrant": (partial(Alternating, reentrant=True), ROWS, ""),
@@ -407,32 +359,22 @@ def layer_named(name: str, package: str) -> nn.Module:
 def test_modules_that_cannot_defer_are_refused() -> None:
     from torch.distributed import fsdp
 
-    wrappers = (nn.parallel.DistributedDataParallel, fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
-    rows = [
-        *((kind.__name__, layer_named(kind.__name__, kind.__module__)) for kind in wrappers),
-        *(
-            (f"{package}.{name}", layer_named(name, package))
-            for package in (MEGATRON, "fairscale.nn.model_parallel.layers")
-            for name in ("ColumnParallelLinear", "RowParallelLinear")
-        ),
-    ]
-    for subject, module in rows:
-        with refused(Unsupported, subject=subject):
-            check_splittable([nn.ReLU(), module])
     distributed = nn.Linear(2, 2)
-    by_name = type("DTensor", (nn.Parameter,), {"__module__": "torch.distributed.tensor"})
-    distributed.weight = by_name(torch.zeros(2, 2))
-    with refused(Unsupported, subject="Linear, with a torch.distributed.tensor.DTensor"):
-        check_splittable([nn.Sequential(), distributed])
+    distributed.weight = type("DTensor", (nn.Parameter,), {"__module__": "torch.distributed.tensor"})(torch.zeros(2, 2))
+    modules = [
+        *(
+            layer_named(kind.__name__, kind.__module__)
+            for kind in (nn.parallel.DistributedDataParallel, fsdp.FSDPModule)
+        ),
+        layer_named("RowParallelLinear", MEGATRON),
+        distributed,
+    ]
+    make = partial(Engine, loss=nn.MSELoss(), optimizer=SGD(0.1), microbatch=1)
+    for module in modules:
+        with refused(Unsupported, subject=f"a split backward pass of {type(module).__name__}"):
+            make([module], schedule=Staircase(split=True))
+        make([module], schedule=Staircase())
     check_splittable([layer_named("RowParallelLinear", "mine")])
-
-
-def test_layer_that_cannot_defer_is_refused_before_the_first_batch() -> None:
-    layer = layer_named("RowParallelLinear", MEGATRON)
-    make = partial(Engine, [layer], loss=nn.MSELoss(), optimizer=SGD(0.1), microbatch=1)
-    with refused(Unsupported, subject="a split backward pass of RowParallelLinear"):
-        make(schedule=Staircase(split=True))
-    make(schedule=Staircase())
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -19,9 +18,8 @@ from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.engine.torch_api.split_model import split_model
-from suite.engine.torch_api.structure import flatten
 from tests.support import split_models as models
-from tests.support.drawn import cells, drawn
+from tests.support.drawn import cells
 from tests.support.refusals import fault, refused
 from tests.support.small_engines import train_plainly
 
@@ -171,88 +169,6 @@ def test_split_model_trains_like_whole_model(name: str, grid: Grid) -> None:
     assert all(torch.equal(tensor, shallow.tensors[key]) for key, tensor in got.tensors.items())
 
 
-# -- the user's model ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", drawn(CASES, n=2))
-def test_model_trains_in_place_and_keeps_its_names(name: str) -> None:
-    case, right = CASES[name], plainly(name)
-    model = model_of(case)
-    attributes = {path: dict(vars(module)) for path, module in model.named_modules()}
-    names, weights = list(model.state_dict()), list(map(id, model.parameters()))
-    engine = make_engine(case, model, activation_checkpointing=1)
-    assert {path: dict(vars(module)) for path, module in model.named_modules()} == attributes
-    for number in range(BATCHES):
-        engine.train_batch(batch_of(case, number))
-    assert list(model.state_dict()) == names
-    assert list(map(id, model.parameters())) == weights
-    for key, tensor in model.named_parameters():
-        assert torch.allclose(tensor, right.tensors[key], rtol=1e-11, atol=1e-13), key
-
-
-class Noisy(nn.Module):
-    """Dropout as a function in the root's forward, and as a module in the blocks, with a batch norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)) for _ in range(2))
-        self.norm = nn.BatchNorm1d(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
-            x = F.dropout(block(x), 0.5, training=self.training)
-        if self.training:
-            x = x + 0.0 * torch.rand(4, dtype=x.dtype)
-        return self.norm(x)
-
-
-def test_layers_follow_modes_of_model() -> None:
-    case = Case(Noisy, numbers(4), F.cross_entropy)
-    model = model_of(case)
-    engine = make_engine(case, model)
-    first, second = (engine.train_batch(batch_of(case, 0)) for _ in range(2))
-    assert first != second
-    mean = model.norm.running_mean.clone()
-    evaluation = engine.evaluate([batch_of(case, 1)])
-    assert model.training
-    assert torch.equal(model.norm.running_mean, mean)
-    assert engine.evaluate([batch_of(case, 1)]) == evaluation
-    model.eval()
-    (whole,) = (F.cross_entropy(model(x), y).item() for x, y in [batch_of(case, 1)])
-    assert evaluation == pytest.approx(whole, rel=1e-12)
-    assert engine.train_batch(batch_of(case, 1)) == pytest.approx(whole, rel=1e-12)
-    assert torch.equal(model.norm.running_mean, mean)
-
-
-class Watched(nn.Module):
-    """Linear layer that notes which of its inputs require a gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.seen = nn.Linear(4, 4), set()
-
-    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        self.seen.add((x.requires_grad, bias.requires_grad))
-        return self.linear(x) + bias
-
-
-@pytest.mark.parametrize("interval", [None, 1])
-def test_tensor_without_weights_needs_no_gradient(interval: int | None) -> None:
-    """A bias from the inputs alone, which every block gets."""
-
-    def biased(self: Any, x: torch.Tensor) -> torch.Tensor:
-        bias = x.abs() / x.shape[1]
-        x = self.other(x)
-        for block in self.blocks:
-            x = block(x, bias)
-        return x
-
-    case = Case(lambda: Root(biased, Watched), numbers(4), F.cross_entropy)
-    model = model_of(case)
-    make_engine(case, model, activation_checkpointing=interval).train_batch(batch_of(case, 0))
-    assert all((True, True) not in block.seen and (True, False) in block.seen for block in model.blocks)
-
-
 # -- the layers ------------------------------------------------------------------------------------------------------
 
 
@@ -275,13 +191,6 @@ def test_split_points_begin_layers() -> None:
         assert names == {key for key, _ in model.named_parameters(remove_duplicate=False)}, (name, split_points)
 
 
-def test_nested_sequential_splits_at_its_points() -> None:
-    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Linear(4, 4)).double()
-    case = Case(lambda: model, numbers(4), F.cross_entropy)
-    assert len(make_engine(case, model).state.stage.layers) == 2
-    assert len(make_engine(case, model, split_points=["0.0", "0.1", "1"]).state.stage.layers) == 3
-
-
 def test_largest_list_called_in_order_has_the_blocks() -> None:
     class Reversed(nn.Module):
         def __init__(self) -> None:
@@ -294,25 +203,6 @@ def test_largest_list_called_in_order_has_the_blocks() -> None:
 
     parts = split_model(Reversed(), None, None)
     assert [layer.model_part.begins for layer in parts.layers] == ["small.0", "small.1"]
-
-
-@dataclass
-class Registered(OrderedDict):  # type: ignore[type-arg]
-    """Dataclass that is a dict of its fields other than None, as a ModelOutput of transformers."""
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-
-    def __post_init__(self) -> None:
-        self.update({name: value for name, value in vars(self).items() if value is not None})
-
-
-def test_structure_restores_a_dict_that_is_a_dataclass() -> None:
-    leaves: list[Any] = []
-    structure = flatten(Registered(logits=torch.ones(1)), leaves)
-    restored = structure.restore(iter(leaves))
-    assert (type(restored), restored.loss, restored["logits"]) == (Registered, None, leaves[0])
-    assert flatten(restored, []) == structure
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------

@@ -25,13 +25,6 @@ def notes_after(batches: int, *overrides: str) -> dict[str, Any]:
     return system.facts()
 
 
-def test_mask_drawn_at_start_has_no_note() -> None:
-    notes = notes_after(1, "pruning=magnitude", "pruning.sparsity=0.75")
-    assert (notes["pruned_after"], notes["sparsity"]) == (0, 0.75)
-    assert "notes" not in notes
-    assert "pruned_after" not in notes_after(1, "pruning=none", "memory=dense")
-
-
 @pytest.mark.parametrize(("batches", "prefix"), [(1, "not pruned: the masks did not settle"), (4, "pruned after ")])
 def test_mask_search_reports_outcome(batches: int, prefix: str) -> None:
     notes = notes_after(batches, *SEARCH)

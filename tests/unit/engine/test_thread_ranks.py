@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, TensorDataset
 
 from suite import AdamW, Engine, Grid
 from suite.core.errors import InvalidRequest, SuiteError
@@ -25,7 +24,6 @@ from tests.support.small_engines import Batch, linears, normal_batches
 from tests.support.waiting import wait_until
 
 TWO, FOUR = Grid(inter=2), Grid(inter=4)
-GRIDS = [TWO, Grid(data=2), Grid(inter=2, data=2), FOUR]
 STREAMS = {"schedule": OneFOneB(), "update_interval": 1, "clip_norm": None, "grid": FOUR}
 
 
@@ -73,14 +71,6 @@ def test_interrupted_stream_trains_no_more() -> None:
             call()
 
 
-def test_shuffling_loader_is_read_once() -> None:
-    inputs, targets = (torch.cat(tensors) for tensors in zip(*batches(), strict=True))
-    loader = DataLoader(TensorDataset(inputs, targets), batch_size=8, shuffle=True)
-    engine = engine_of(grid=GRIDS[2])
-    assert len(list(engine.train(loader))) == 6
-    assert engine.evaluate(loader) > 0
-
-
 def test_batches_are_read_as_they_are_requested() -> None:
     read = []
 
@@ -117,17 +107,6 @@ def test_errors_reach_the_user_and_refusals_leave_the_engine_usable() -> None:
     for _ in engine.train(batches()):
         break
     assert engine.train_batch(BATCH) > 0
-
-
-def test_checkpoint_resumes_on_threads_and_on_one_rank(tmp_path: Path) -> None:
-    engine = engine_of(grid=TWO)
-    engine.fit(batches()[:3])
-    engine.save(tmp_path)
-    rest = engine.fit(batches()[3:])
-    for grid in (Grid(), TWO):
-        resumed = engine_of(grid=grid)
-        assert resumed.load(tmp_path).updates == 3
-        assert resumed.fit(batches()[3:]) == pytest.approx(rest, rel=1e-12)
 
 
 def test_gradients_of_all_ranks_are_in_pipeline_order() -> None:

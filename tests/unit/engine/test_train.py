@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,68 +11,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite.comm.p2p import threads
-from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD
-from tests.support.cases import Case, gpt_case, odd_case
+from tests.support.cases import Case, gpt_case
 from tests.support.drawn import drawn
-from tests.support.refusals import refused
-from tests.support.small_engines import alone
 
 
 def engine_of(case: Case, world: threads.LoopbackWorld, grid: Grid | None = None, **more: Any) -> Engine:
     more = {"optimizer": SGD(0.1), "microbatch": case.microbatch, "tied": case.ties, "seed": 4, **more}
     return Engine(case.layers, loss=case.loss, grid=grid or Grid(), world=world, **more)
-
-
-def test_train_is_lazy_and_in_order() -> None:
-    case = gpt_case("untied", "float64", tied=False)
-    read_batches = []
-
-    def batches() -> Iterator[Any]:
-        for number in range(100):
-            read_batches.append(number)
-            yield case.batch(number, 2, 1)
-
-    engine = engine_of(case, alone())
-    losses = engine.train(batches())
-    assert (read_batches, engine.state.updates) == ([], 0)
-    first = next(losses)
-    assert (read_batches, engine.state.updates, engine.state.microbatches) == ([0], 1, 2)
-    got = [first, next(losses), next(losses)]
-    assert (read_batches, engine.state.updates, engine.state.microbatches) == ([0, 1, 2], 3, 6)
-    other = engine_of(case, alone())
-    assert got == [other.train_batch(case.batch(number, 2, 1)) for number in range(3)]
-
-
-def test_indivisible_batch_is_rejected() -> None:
-    case = odd_case(torch.float32)
-    x, y = case.sample(torch.Generator().manual_seed(0), 16)
-
-    def rank(world: threads.LoopbackWorld) -> None:
-        engine = engine_of(case, world, Grid(data=2), microbatch=2)
-        for samples, legal in ((6, 4), (1, 4), (13, 12), (0, 4)):
-            subject = f"a batch of {samples} samples on 2 replicas"
-            for use in (engine.train_batch, engine.gradients):
-                with refused(InvalidRequest, subject=subject, legal=f"a batch of {legal} samples"):
-                    use((x[:samples], y[:samples]))
-            assert engine.train_batch((x[:legal], y[:legal])) > 0
-        engine.close()
-
-    threads.run(2, rank)
-
-
-def test_too_many_stages_and_too_few_batches_are_rejected() -> None:
-    case = gpt_case("untied", "float32", tied=False, layers=1)
-
-    def rank(world: threads.LoopbackWorld) -> None:
-        with refused(InvalidRequest, "stages", "4", subject="for 3 layers", legal="stages=3"):
-            engine_of(case, world, Grid(inter=4))
-
-    threads.run(4, rank)
-    with refused(InvalidRequest, rule="at least 1 batch"):
-        engine_of(case, alone()).evaluate([])
 
 
 def test_two_engines_in_one_world_alternate() -> None:
@@ -116,10 +63,3 @@ def test_replicas_start_from_weights_of_replica_0(grid: Grid) -> None:
         engine.close()
 
     threads.run(grid.size, rank)
-
-
-def test_making_layers_preserves_the_random_state() -> None:
-    torch.manual_seed(77)
-    state = torch.get_rng_state()
-    engine_of(odd_case(torch.float32), alone())
-    assert torch.equal(torch.get_rng_state(), state)

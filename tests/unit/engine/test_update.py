@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from suite.comm.collective.process_group import Pending
 from suite.comm.p2p import threads
-from suite.engine.optim.loss_scaler import DynamicLossScaler, unscaled
-from suite.engine.optim.optimizer import SGD, Adam
+from suite.engine.optim.loss_scaler import unscaled
+from suite.engine.optim.optimizer import SGD
 from suite.engine.optim.update import Update, subtract
 from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup
-from suite.memory.layout import offloaded, resident
-from tests.support.drawn import cells
+from suite.memory.layout import resident
 from tests.support.small_engines import alone
 
 BIG = 2.0**53  # BIG + 1 rounds to BIG in float64, so a sum depends on its order
@@ -150,35 +147,6 @@ def test_next_reduction_starts_before_step() -> None:
 # -- overflow and clipping -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "where", "culprit"),
-    cells([math.inf, -math.inf, math.nan, 40000.0], range(0, 10, 3), [0, 1], n=4, always=[(40000.0, 9, 1)]),
-)
-def test_overflow_on_any_rank_skips_update(value: float, where: int, culprit: int) -> None:
-    """Ranks 0 and 1 are replicas; 40000 is finite in float16, but 2 * 40000 is not."""
-
-    def rank(world: threads.LoopbackWorld) -> list[Any]:
-        weight, scaler = nn.Parameter(torch.linspace(-1, 1, 10)), DynamicLossScaler(start=8.0)
-        buckets = {"bucket_numel": 4, "buckets_per_reduction": 1, "layout": partial(offloaded, bucket=4)}
-        settings = {"column": (0, 1), "rule": Adam(0.1), "half": torch.float16, "loss_scaler": scaler}
-        update = update_of(world, [weight], **settings, **buckets)
-        seen = []
-        for batch in range(3):
-            update.state.gradient.fill_(0.5)
-            if batch == 1 and world.rank == culprit:
-                update.state.gradient[where] = value
-            list(update.run())
-            states = [tensor.tolist() for tensor in update.state.export(weight).values()]
-            seen.append((states, weight.tolist(), update.state.rule.updates))
-        assert seen[0] == seen[1]
-        assert seen[2][0] != seen[0][0]
-        assert (seen[0][2], seen[2][2], update.skipped, scaler.scale) == (1, 2, 1, 4.0)
-        return list(seen[2])
-
-    first, second = threads.run(2, rank)
-    assert first == second
-
-
 def test_addends_of_a_sum_decide_about_overflow() -> None:
     """Two replicas in float16, whose largest number is 65504; a tie of two ends makes four addends."""
 
@@ -193,53 +161,7 @@ def test_addends_of_a_sum_decide_about_overflow() -> None:
         assert threads.run(2, partial(rank, gradient=gradient, tied=tied)) == [skipped] * 2, (gradient, tied)
 
 
-def test_clipping_uses_global_norm_with_ties_once() -> None:
-    """Two stages: gradients 3 and 4 of untied weights, and 12 / 2 at each end of a tie, give the norm 13."""
-
-    def rank(world: threads.LoopbackWorld) -> list[float]:
-        weight, tied = parameter(0.0, dtype=SINGLE), parameter(0.0, dtype=SINGLE)
-        gradient = [16 * (3.0 + world.rank), 16 * 6.0]
-        mixed = {"half": torch.bfloat16, "loss_scaler": DynamicLossScaler(start=16.0)}
-        settings = {
-            "bucket_numel": 1,
-            "buckets_per_reduction": 1,
-            "clip_norm": 1.0,
-            "ties": [(tied,)],
-            "owners": (0, 1),
-        }
-        update = update_of(world, [weight, tied], gradient, rule=SGD(1.0), **settings, **mixed)
-        list(update.run())
-        assert update.norm == pytest.approx(13.0)
-        return [float(update.state.export(p)["weight"]) for p in (weight, tied)]
-
-    (first, tied), (second, tied_too) = threads.run(2, rank)
-    assert (first, second, tied, tied_too) == pytest.approx((-3 / 13, -4 / 13, -12 / 13, -12 / 13), rel=1e-6)
-
-
-def test_replicas_count_once_in_norm() -> None:
-    def rank(world: threads.LoopbackWorld) -> float:
-        weight, settings = parameter(0.0), {"clip_norm": 2.0, "counts_in_norm": world.rank == 0}
-        list(update_of(world, [weight], [1.0], column=(0, 1), rule=SGD(1.0), **settings).run())
-        return weight.item()
-
-    assert threads.run(2, rank) == [pytest.approx(-2.0, rel=1e-6)] * 2
-
-
 def test_small_gradient_is_not_clipped() -> None:
     weight = parameter(0.0, 0.0)
     list(update_of(alone(), [weight], [3.0, 4.0], rule=SGD(1.0), clip_norm=5.1).run())
     assert weight.tolist() == [-3.0, -4.0]
-
-
-def test_steps_overlap_reductions_of_several_chunks_without_clipping() -> None:
-    settings = [(None, None), (2, None), (5, None), (2, 1.0)]  # buckets of a reduction, norm
-
-    def rank(world: threads.LoopbackWorld) -> list[bool]:
-        fixed = {"bucket_numel": 1, "column": range(world.size)}
-        return [
-            update_of(world, [parameter(*range(5))], buckets_per_reduction=size, clip_norm=norm, **fixed).overlaps
-            for size, norm in settings
-        ]
-
-    assert threads.run(2, rank)[0] == [False, True, False, False]
-    assert threads.run(1, rank)[0] == [False] * 4

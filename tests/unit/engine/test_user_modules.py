@@ -4,7 +4,6 @@ Their state after training is compared with plain PyTorch."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -143,17 +142,6 @@ def test_newer_engine_continues_and_older_engine_is_rejected() -> None:
         assert [second.train_batch(tokens(n)) for n in range(2)] == [twin.train_batch(tokens(n)) for n in range(2)]
 
 
-def test_load_and_pruning_reach_user_modules(tmp_path: Path) -> None:
-    user_modules = shared(1)
-    engine = train(make_engine(user_modules, pruning=Pruning(Magnitude(), sparsity=0.5)), 0)
-    saved, path = tensors_of(user_modules), engine.save(tmp_path)
-    assert int((saved["1.weight"] == 0).sum()) == WIDTH * WIDTH // 2
-    train(engine, 1)
-    assert not torch.equal(tensors_of(user_modules)["2.norm.weight"], saved["2.norm.weight"])
-    engine.load(path)
-    assert_close(tensors_of(user_modules), saved)
-
-
 def test_modules_that_cannot_train_in_place_are_rejected() -> None:
     with refused(InvalidRequest, subject="the buffer of several stages"):
         make_engine(twice(), grid=Grid(inter=2)).train_batch(numbers(0))
@@ -246,21 +234,6 @@ def test_pruning_in_mixed_precision_updates_user_weights() -> None:
     assert torch.equal(user_modules[0].weight, masters(second)["0.weight"])
     second.close()
     assert_holds(user_modules, masters(second))
-
-
-def test_mixed_precision_trains_modules_like_functions() -> None:
-    """The comparison is bit for bit, with tied weights and offloaded states."""
-    user_modules = single()
-    copies = [copy.deepcopy(layer) for layer in user_modules]
-    parts: list[Callable[[], nn.Module]] = [lambda part=part: part for part in copies]
-    modules = mixed(user_modules, clip_norm=0.5, **OFFLOADED)
-    functions = mixed(parts, tied=[(0, "weight", 2, "weight")], clip_norm=0.5, **OFFLOADED)
-    for number in range(3):
-        assert modules.train_batch(tokens(number)) == functions.train_batch(tokens(number))
-    first, second = masters(modules), masters(functions)
-    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
-    modules.close()
-    assert_holds(user_modules, first)
 
 
 def test_frozen_weights_keep_full_precision(tmp_path: Path) -> None:
