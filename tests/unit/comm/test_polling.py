@@ -36,27 +36,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return FakeClock(monkeypatch)
 
 
-@pytest.mark.parametrize("polls", [0, 7])
-def test_wait_until_calls_progress_between_polls(polls: int) -> None:
-    calls: list[str] = []
-
-    def done() -> bool:
-        calls.append("done")
-        return calls.count("done") > polls
-
-    assert wait_until(done, lambda: calls.append("progress"))
-    assert calls == ["done", "progress"] * polls + ["done"]
-    assert wait_until(lambda: True, lambda: pytest.fail("no progress is needed"), timeout=0)
-
-
-def test_wait_until_passes_an_error_of_progress_on() -> None:
-    def progress() -> None:
-        raise ConnectionError("a neighbour has ended")
-
-    with pytest.raises(ConnectionError):
-        wait_until(lambda: False, progress)
-
-
 def test_wait_until_spins_then_yields_then_sleeps_until_the_timeout(clock: FakeClock) -> None:
     timeout = polling.YIELD_TIME + 1e-3
     assert wait_until(lambda: False, lambda: None, timeout=timeout) is False

@@ -15,7 +15,6 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
 from suite.runner.batch_metrics import (
-    allocator_metrics,
     breakdown_metrics,
     inner_seconds,
     inner_time_metrics,
@@ -49,21 +48,6 @@ def test_update_time_is_that_of_the_rank_starting_last() -> None:
     assert metrics["update_time"].values == (2.0, 1.0)
     assert metrics["pipeline_time"].values == (8.0, 6.0)
     assert {metric.unit for metric in metrics.values()} == {"s"}
-
-
-def test_batches_without_spans_on_a_rank_are_left_out() -> None:
-    assert phase_metrics([(10.0, [(5.0, 5.0), None]), (10.0, [None, None])]) == {}
-    assert phase_metrics([]) == {}
-    assert phase_metrics([(10.0, [None]), (4.0, [(1.0, 1.0)])])["pipeline_time"].values == (3.0,)
-
-
-def test_peaks_of_the_allocator_are_those_of_the_fullest_gpu() -> None:
-    metrics = allocator_metrics([{"allocated": 5, "reserved": 9}, {"allocated": 7, "reserved": 8}])
-    assert {name: metric.values for name, metric in metrics.items()} == {
-        "allocated_memory": (7.0,),
-        "reserved_memory": (9.0,),
-    }
-    assert allocator_metrics([{}, {}]) == allocator_metrics([]) == {}
 
 
 def test_inner_spans_add_up_on_the_slowest_rank() -> None:

@@ -77,18 +77,3 @@ def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_pat
     assert "legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason
     file.write_text(file.read_text().replace("0F0,", "0F0,0F0,", 1))
     assert "row 1, column 2" in checked(tmp_path, *of_file).reason
-
-
-def test_versions_of_four_stages(tmp_path: Path) -> None:
-    """One system shows them all; tests/unit/test_draw.py has the table of the others."""
-    record = checked(tmp_path, "system=pipeoptim", "grid.inter=4")
-    assert record.series["version_gap"] == [3, 2, 1, 0]
-    assert record.series["weight_copies"] == [2, 2, 2, 1]
-    assert record.series["in_flight"] == [4, 3, 2, 1]
-    assert (value(record, "predicted_ahead"), value(record, "weight_copies")) == (3, 2)
-
-
-def test_schedule_that_has_no_order_here_is_refused(tmp_path: Path) -> None:
-    record = checked(tmp_path, "schedule=dual_pipe_v", "grid.inter=5")
-    assert record.outcome is Outcome.UNSUPPORTED
-    assert "8 microbatches per update on 5 pipeline ranks" in record.reason

@@ -16,10 +16,10 @@ from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import FlushInterval, Op
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
-from suite.runner.executors.emulated_rank import EmulatedRank, EmulationPlan, metrics, predict
+from suite.runner.executors.emulated_rank import EmulatedRank, metrics, predict
 from suite.runner.runs import freeze, validate_run
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
@@ -106,19 +106,6 @@ def test_waiting_op_begins_when_its_message_arrives(base: RunConfig) -> None:
     first, second = on_time(lambda: emulated(config), values, 0.15)
     assert [span.category for span in second[1]] == [WAIT, FORWARD, BACKWARD, STEP]
     assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
-
-
-def test_update_reduces_over_data_parallel_group_then_steps(base: RunConfig) -> None:
-    cost = fixed(forward=0.001, backward=0.001, step=0.02, reduce_bytes=3000)
-    config = altered(base, grid__data=4, grid__inter=2, executor__cost=cost)
-    outputs = emulated(config)
-    for _, trace, instance in outputs:
-        assert [span.seconds >= 0.019 for span in trace if span.category == STEP] == [True]
-        (reduce,) = [span for span in trace if span.category == REDUCE]
-        assert reduce.bytes == 3000
-        assert {buffer.nbytes for buffer in instance.buffers.values()} == {2000}  # 2 (4 - 1) / 4 of it are 3000
-    values = metrics(config, spans(outputs))
-    assert values["payload_bytes"].values == values["simulated_bytes"].values == (0.0,)  # messages of passes are empty
 
 
 # -- what is predicted ---------------------------------------------------------------------------------------------
@@ -226,13 +213,6 @@ def test_stream_is_predicted_for_a_full_pipeline(streaming: RunConfig) -> None:
     long = altered(streaming, measure__batches=20)
     assert [predict(config, FREE).seconds for config in (streaming, long)] == pytest.approx([2 * 0.045] * 2)
     assert predict(long, FREE).bytes == 5 * predict(streaming, FREE).bytes
-
-
-def test_weight_copy_costs_where_a_version_is_stashed(streaming: RunConfig) -> None:
-    stash = {"_target_": "baselines.pipedream.Stash", "graph": "recompute"}
-    plan = EmulationPlan.of(altered(streaming, weights=stash, executor__copy=0.25))
-    assert [[chunk.step for chunk in plan.cost.update(stage)] for stage in (0, 1)] == [[0.255], [0.005]]
-    assert [plan.cost.compute(Op(stage, Kind.FORWARD, 3)) for stage in (0, 1)] == [0.01, 0.01]
 
 
 # -- several stages per rank, split backward passes -----------------------------------------------------------------

@@ -32,7 +32,6 @@ from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import Store, key_of
 from tests.support.drawn import drawn
-from tests.support.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -135,19 +134,6 @@ def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: 
         (folder / name).write_text(text)
         keys.append(key_of(settings, provenance.circumstances(checked_run(settings))))
     assert keys[0] != keys[1] == keys[2]
-
-
-def test_executor_without_ranks_ignores_rules_for_ranks(tmp_path: Path) -> None:
-    """Thousands of stages, another microbatch, no text: the executor knows what it needs; the suite's counts stay."""
-    settings = config(tmp_path, 4.0)
-    settings["grid"] = {"data": 64, "inter": 48, "tensor": 3}
-    settings["batch"] = {"size": 7, "microbatch": 2}
-    settings["data"]["folder"] = str(tmp_path / "nowhere")
-    assert freeze(settings, "").refusal is None
-    for group, key, illegal in (("measure", "validate", "never"), ("grid", "inter", "many")):
-        changed = settings | {group: settings[group] | {key: illegal}}
-        with refused(InvalidRequest, f"{group}.{key}", illegal):
-            freeze(changed, "")
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------

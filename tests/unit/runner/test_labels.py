@@ -23,19 +23,6 @@ def test_label_shows_settings_of_the_system() -> None:
     assert label("system=pipeline", "schedule=zbv", "schedule.split=false") == "zbv 1x1 schedule.split=false"
 
 
-def test_label_hides_bookkeeping_keys() -> None:
-    for override in ("reports=elsewhere", "rerun=all", "on_error=stop", "system.description=mine", "scale=smoke"):
-        assert label(override) == "axonn 1x1"
-    runs = expand(["experiment.runs=['on_error=stop','on_error=record']"])
-    assert [run.label for run in runs] == ["axonn 1x1", "axonn 1x1"]
-
-
-def test_label_pattern_of_an_executor_shows_the_grid() -> None:
-    overrides = ("executor=check", "executor.label=mine")
-    assert label("executor=check", "grid.inter=2") == "axonn 2x1 checked executor=check"
-    assert label(*overrides, "grid.inter=2") == "mine executor=check grid.inter=2"
-
-
 def test_equal_labels_gain_the_overrides_that_differ() -> None:
     lines = "'system=axonn schedule.cap=2','system=axonn','system=axonn schedule.cap=2 measure.rounds=2'"
     run_labels = [run.label for run in expand([f"experiment.runs=[{lines}]"])]

@@ -26,15 +26,6 @@ with hold_locks(Path(sys.argv[1]), ["a", "b"], print):
 """
 
 
-def test_free_locks_are_taken_at_once_and_leave_no_files(tmp_path: Path) -> None:
-    reports: list[str] = []
-    for _ in range(2):
-        with hold_locks(tmp_path / "locks", ["b", "a", "a"], reports.append):
-            assert sorted(path.name for path in (tmp_path / "locks").iterdir()) == ["a.lock", "b.lock"]
-    assert not reports
-    assert not list((tmp_path / "locks").iterdir())
-
-
 def test_threads_hold_a_shared_lock_one_at_a_time(tmp_path: Path) -> None:
     running, highest = [0], [0]
 

@@ -10,7 +10,7 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.runner import estimate, machine_memory
-from suite.runner.machine_memory import PLAIN, TORCH, cgroup_limits, check_memory, graph_bytes, rank_bytes
+from suite.runner.machine_memory import PLAIN, TORCH, cgroup_limits, check_memory, rank_bytes
 from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
 
@@ -82,16 +82,6 @@ def test_rank_needs_memory_for_states_and_libraries() -> None:
     assert rank_bytes(one.changed({"launch.device": "cuda"})) == [TORCH + budget.layout.bytes(home="host")]
     emulated = resolve(["executor=emulated", "grid.inter=3", "executor.cost.message_bytes=1000"])
     assert rank_bytes(emulated) == [PLAIN + 2000] * 3
-
-
-def test_replay_needs_memory_for_all_stages() -> None:
-    ranks = rank_bytes(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4"]))
-    (one,) = rank_bytes(resolve(["system=pipedream", "model.shape.tied=false", "grid.inter=4", "executor=replay"]))
-    assert one == sum(need - TORCH for need in ranks) + TORCH
-
-
-def test_synthetic_graph_needs_features_and_both_matrices() -> None:
-    assert graph_bytes(resolve(["system=cagnet", "graph=rmat"])) == 16384 * (16 * 2 * 8 + 300 * 4)
 
 
 GROUPS: tuple[tuple[str, dict[str, int | str], int | None], ...] = (  # membership, files, limit in bytes

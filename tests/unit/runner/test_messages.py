@@ -12,18 +12,17 @@ import pytest
 import torch
 
 from suite.comm.p2p import threads
-from suite.comm.p2p.threads import LoopbackTransport, LoopbackWorld
+from suite.comm.p2p.threads import LoopbackWorld
 from suite.config.compose import resolve
 from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core.errors import RankError
-from suite.core.op import Op
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Outcome, Record
 from suite.microbench import communication
 from suite.report.panels import figure_panels
 from suite.runner.executors import message_sizes
-from suite.runner.executors.message_sizes import Messages, links, merge_ranks, rounds_of, sweep
+from suite.runner.executors.message_sizes import Messages, links, rounds_of, sweep
 from tests.support.configs import altered
 from tests.support.drawn import cells
 
@@ -78,12 +77,6 @@ def test_every_size_has_its_samples_on_every_rank(operation: str, ranks: int) ->
             assert all((second > 0) == timed for each in samples for second in each), "who has no part has no time"
 
 
-def test_late_start_of_a_rank_is_not_timed(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(communication, "SEND_DELAY", 0.02)
-    first, _ = swept("point_to_point")
-    assert min(first["suite over threads"][0]) < 0.01  # half of there and back
-
-
 def last_number_wrong(value: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
     value[-1] += 1
     return value
@@ -119,18 +112,6 @@ def test_wrong_value_is_an_error_and_the_right_one_is_not(kind: type[communicati
                 continue
             with pytest.raises(RankError, match=r"it: \d+ of 16 numbers"):
                 operation.check()
-
-
-def test_corrupted_message_ends_the_run(monkeypatch: Patch) -> None:
-    receive = LoopbackTransport.recv_any
-
-    def damaged(self: LoopbackTransport, ops: Sequence[Op], timeout: float | None) -> Any:
-        op, (value,) = receive(self, ops, timeout)  # type: ignore[misc]
-        return op, (value + 1,)
-
-    monkeypatch.setattr(LoopbackTransport, "recv_any", damaged)
-    with pytest.raises(RankError, match=r"suite over threads: \d+ of \d+ numbers"):
-        swept("point_to_point")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -196,12 +177,6 @@ def summarize(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps
     return config.executor.build().summarize(config, {"curves": curves, "staged": staged}, sweeps)
 
 
-def test_samples_of_ranks_merge_to_one_clock() -> None:
-    ranks = [{"a": [[1.0, 2.0], [3.0]]}, {"a": [[3.0, 6.0], [5.0]]}]
-    assert merge_ranks("point_to_point", ranks) == {"a": [[1.0, 2.0], [3.0]]}
-    assert merge_ranks("all_reduce", ranks) == {"a": [[2.0, 4.0], [4.0]]}
-
-
 def test_record_holds_samples_fits_and_panels(base: RunConfig) -> None:
     config = altered(base, executor__operation="all_reduce")
     sweeps = [(sweep_times(factor), sweep_times(factor)) for factor in (1.0, 1.1, 1.5)]
@@ -224,16 +199,6 @@ def test_record_holds_samples_fits_and_panels(base: RunConfig) -> None:
         ("our", "suite over gloo bfloat16", 0, 6 / 5),
     ):
         assert drawn[name].at("ours", system, place) == pytest.approx(expected), name
-
-
-def test_single_size_has_no_fit_and_special_conditions_are_noted(base: RunConfig) -> None:
-    curves = {"a": {"backend": "mpi", "ours": False}}
-    summary = summarize(altered(base, executor__sizes=[64]), curves, False, [({"a": [[1e-6]]}, {"a": [[0.0]]})])
-    assert set(summary.metrics) == {"a, 64 B"}
-    assert not [note for note in summary.notes if "latency" in note]
-    summary = summarize(altered(base, grid__data=64), curves, True, [({"a": [[1e-6]] * 4},) * 64])
-    assert any(note.startswith("oversubscribed: 64 ranks on ") for note in summary.notes)
-    assert any(note.startswith("staged: ") for note in summary.notes)
 
 
 # -- the claims ----------------------------------------------------------------------------------------------------

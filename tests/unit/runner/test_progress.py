@@ -42,15 +42,6 @@ def test_remaining_time_follows_the_pace() -> None:
     assert progress_of(0)[0].remaining == 1.0, "at least a second is expected"
 
 
-def test_work_with_records_is_no_pace() -> None:
-    progress, clock, _ = progress_of(100)
-    progress.skip(60)
-    assert progress.remaining == 40.0
-    clock.now += 30
-    progress.advance(15)
-    assert progress.remaining == pytest.approx(1.5 * 25)
-
-
 def test_line_is_shown_again_as_time_passes() -> None:
     stream, clock = Screen(), count(0, 0.5)
     progress = Progress(90, stream, lambda: next(clock))
@@ -78,16 +69,3 @@ def test_terminal_line_is_rewritten() -> None:
     assert last == "done".ljust(len("short · 11 s left")) + "\n"
     progress.show("next")
     assert stream.getvalue().endswith("\rnext · 11 s left")
-
-
-def test_log_file_gets_few_lines() -> None:
-    progress, clock, stream = progress_of(100)
-    for _ in range(46):
-        progress.show("step")
-        clock.now += 1
-    assert stream.getvalue() == "".join(
-        f"step · {left} left\n" for left in ("1 min 40 s", "1 min 25 s", "1 min 10 s", "55 s")
-    )
-    progress.print_line("done")
-    assert stream.getvalue().endswith("left\ndone\n")
-    assert "\r" not in stream.getvalue()

@@ -159,15 +159,6 @@ def test_variables_of_an_outer_launcher_are_removed(monkeypatch: pytest.MonkeyPa
         assert not variables.keys() & environment.keys()
 
 
-def test_settings_of_the_user_are_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    user = {"OMPI_MCA_btl": "self", "PMIX_MCA_gds": "hash", "PRTE_MCA_x": "y", "RANKING": "1", "OMP_NUM_THREADS": "7"}
-    for name, value in user.items():
-        monkeypatch.setenv(name, value)
-    environment = rank_environment(3, ["own"])
-    assert {name: environment[name] for name in user} == user | {"OMP_NUM_THREADS": "3"}
-    assert "own" in environment["PYTHONPATH"].split(":")
-
-
 # -- outcome of a run in which a rank raises an exception --
 
 
@@ -193,18 +184,6 @@ def test_lost_connection_follows_from_a_peer() -> None:
 
 
 # -- choice of precision=auto by processor --
-
-
-def test_cpu_flags_of_x86_and_arm(tmp_path: Path) -> None:
-    for text, flags in (
-        ("flags\t\t: fpu avx2 avx512_bf16 f16c\n", {"fpu", "avx2", "avx512_bf16", "f16c"}),
-        ("processor : 0\nFeatures\t: fp bf16\nprocessor : 1\nFeatures : i8mm\n", {"fp", "bf16", "i8mm"}),
-        ("", set()),
-    ):
-        file = tmp_path / f"{len(flags)} flags"
-        file.write_text(text)
-        assert precision.cpu_flags(file) == flags
-    assert precision.cpu_flags(tmp_path / "nothing") == frozenset()
 
 
 def test_auto_precision_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

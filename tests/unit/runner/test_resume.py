@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from suite.config.compose import composed, resolve
 from suite.config.protocols import System
@@ -90,23 +88,6 @@ def test_scores_of_earlier_batches_come_from_the_checkpoint(tmp_path: Path) -> N
     resumed = make_rank(tmp_path, checkpoints)  # after batch 2, which was validated after the checkpoint
     assert scores(resumed) == [101, 100, 101], "a new process counts from its own first batch"
     assert resumed.system.scored == 2
-
-
-def test_batch_times_exclude_writing_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("suite.runner.ranks.rank.perf_counter", lambda: now[0])
-
-    def lasting(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            now[0] += seconds
-            return function(*arguments, **keywords)
-
-        return call
-
-    rank = make_rank(tmp_path, {})
-    rank.system.save = lasting(100.0, rank.system.save)
-    rank.system.train_batch = lasting(1.0, rank.system.train_batch)
-    assert rank.train(5)["durations"] == [1.0] * 5
 
 
 def test_checkpoint_folder_of_a_finished_run_is_renamed(tmp_path: Path) -> None:
