@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from suite.claims import claim_text, load
-from suite.claims.claim import Claim, Judged, Verdict
+from suite.claims import load
+from suite.claims.claim import Claim
 from suite.cli import dataset_info
 from suite.config.compose import composed
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.data.reading import LAYOUTS
-from suite.runner import labels
 from suite.runner.runs import freeze
 from tests.support.drawn import generator
 
@@ -133,23 +131,3 @@ def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
         rate = build(accepted(one, folder).optimizer.arguments["lr"])
         rates = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
         assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-
-
-def test_claim_without_a_run_shows_its_command() -> None:
-    cpu = next(claim for claim in rows().values() if claim.reach == "cpu")
-    none = Judged(rows()["pipeoptim.table4.sgdm.alexnet.gpipe"], Verdict.NOT_RUN, "no record")
-    ran = replace(none, record="records/a.json")  # which the record says, or nothing does
-    given = [claim_text.command(each) for each in (none, ran, replace(none, claim=cpu))]
-    assert given[0] == command("table4.sgdm.alexnet.gpipe")
-    assert command("table4.sgdm.alexnet.gpipe") not in given[1:]
-
-
-def test_no_two_networks_share_a_label() -> None:
-    """A page finds a run by its label, and a newer record of a label stands in the place of an older one."""
-    networks: dict[str, set[tuple[str, ...]]] = {}
-    for run in swept():
-        chosen = dict(word.split("=", 1) for word in run)
-        label = f"{chosen['system']} 4x1{labels.suffix(run, chosen['system'], chosen['system'], None)}"
-        networks.setdefault(label, set()).add((chosen["model"], chosen["data"], chosen["optimizer"]))
-    assert len(networks) > 30
-    assert [label for label, labelled in networks.items() if len(labelled) > 1] == []

@@ -15,7 +15,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from suite.config.compose import combinations, compose_both, composed, register, resolve
-from suite.config.families import CONF, family_members, groups
+from suite.config.families import CONF, groups
 from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, Unsupported
@@ -170,11 +170,6 @@ def test_every_file_is_a_choice_of_a_group() -> None:
     assert files - {"config", "nightly"} <= {f"{group}/{choice}" for group in CHOICES for choice in CHOICES[group]}
 
 
-def test_no_choice_has_a_file_and_an_entry_of_a_family() -> None:
-    for group in CHOICES:
-        assert not {file.stem for file in (CONF / group).glob("*.yaml")} & {*family_members(CONF / group)}
-
-
 @pytest.mark.parametrize("choice", drawn(systems(), n=4))
 def test_simulated_system_is_accepted_and_the_same_in_figures(choice: str) -> None:
     """Also where another system is chosen, and after a run in which its own keys were changed."""
@@ -262,19 +257,6 @@ def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     for run in runs:
         assert (run.config.system.description, run.config.grid.inter, run.config.seed) == ("mine", 3, 9)
     assert [run.config.system.name for run in runs] == ["pytorch", "axonn", "gpipe"]
-
-
-def test_overridden_runs_are_compared_with_one_another() -> None:
-    runs = expand(["experiment=overhead_bound", "model=gpt_tiny", "seed=9"])
-    labels = {run.label for run in runs}
-    assert all(label.endswith("model=gpt_tiny seed=9") for label in labels)
-    assert [run.label for run in runs if not names_in(run.settings["experiment"]) <= labels] == []
-
-
-def test_a_system_chooses_its_own_axes() -> None:
-    assert resolve(["system=gpipe"]).schedule.target == "baselines.gpipe.GPipe"
-    assert resolve(["system=pipeline"]).schedule.target == "suite.schedule.OneFOneB"
-    assert resolve(["system=gpipe", "schedule=message_driven"]).schedule.arguments["prefer"] == "backward"
 
 
 def test_naive_trains_the_batch_of_a_replica_at_once() -> None:

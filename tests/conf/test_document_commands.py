@@ -186,14 +186,6 @@ def test_commands_of_a_document_parse_and_compose(path: Path) -> None:
     assert faults == dict.fromkeys(faults, "")
 
 
-def test_commands_are_found_in_blocks_and_in_inline_code(tmp_path: Path) -> None:
-    document = tmp_path / "a.md"
-    lines = ["    suite run a=1  # why", "    not suite run", "```", "$ make test", "```", "Type `python -m suite`."]
-    document.write_text("\n".join(["text", *lines]))
-    assert list(printed(document)) == ["suite run a=1  # why", "make test", "python -m suite"]
-    assert len({command for path in DOCUMENTS for command in printed(path)}) > 100
-
-
 WRONG = (
     "run sede=1",
     "rnu",

@@ -62,14 +62,6 @@ def test_user_choice_needs_its_folder(mine: Path) -> None:
         resolve([python_path(mine), "system=own_order", "grid.intr=2"])
 
 
-def test_several_folders_are_searched(mine: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    write_system(other, "own_second")
-    for name in ("own_order", "own_second"):
-        (run,) = expand([python_path(mine, other), f"system={name}"])
-        assert run.refusal is None, run.refusal
-
-
 def test_wrong_folders_are_refused(mine: Path) -> None:
     (mine / "system" / "axonn.yaml").write_text(SYSTEM.format(name="own_order"))  # Hydra would run the suite's
     with refused(InvalidRequest, rule="there is a system=axonn already", legal="system=axonn_of_mine"):

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,6 @@ import pytest
 
 from tests.support.drawn import cells
 from tests.support.seconds import BUDGET, Seconds, by_folder
-from tests.support.tools import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [0.1, 1 / 3, 2e-7, 5.5, 0.1]
@@ -167,24 +165,6 @@ def test_missing_required_tool_fails_the_test(project: Path) -> None:
     assert len([line for line in lines if line.startswith(("FAILED", "ERROR"))]) == 2, lines
     assert any("for want of chromium (1)" in line for line in lines), lines
     assert "     1  another reason" in lines, "a skip for another reason stays a skip"
-
-
-def test_unknown_tool_is_refused(conftest: Any) -> None:
-    with pytest.raises(pytest.UsageError, match="chromum"):
-        conftest.pytest_configure(SimpleNamespace(getoption=lambda name: "slurm,chromum"))
-
-
-def test_no_test_begins_after_the_minutes(conftest: Any) -> None:
-    for minutes, ends in ((0.0, False), (1e6, False), (1e-9, True)):
-        config = SimpleNamespace(getoption=lambda name, minutes=minutes: minutes if name == "minutes" else "")
-        item = SimpleNamespace(config=config, get_closest_marker=lambda name: None)
-        with pytest.raises(pytest.skip.Exception) if ends else nullcontext():
-            conftest.pytest_runtest_setup(item)
-
-
-def test_installed_tool_has_a_path() -> None:
-    assert Path(needs("mpiexec")).exists()
-    assert Path(needs("deepspeed")).exists()
 
 
 def test_run_over_its_budget_and_slow_test_without_a_reason_are_faults() -> None:

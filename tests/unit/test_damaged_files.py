@@ -109,16 +109,3 @@ def test_damaged_file_is_named_in_one_sentence(
     ]
     assert file.stem in line
     assert "suite/config/" not in line, "the fault is in the user's file"
-
-
-@pytest.mark.parametrize("content", [BINARY, b"7", b"a: [b"])
-def test_damaged_choice_of_a_user_is_named(
-    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "given" / "system" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(content)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", own_folder(file), "system=mine"]) == Exit.NOTHING
-    assert "refused: system/mine" in capsys.readouterr().err

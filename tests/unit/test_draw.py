@@ -6,7 +6,6 @@ from typing import Any
 
 from suite.cli.draw import draw
 from suite.core.errors import InvalidRequest
-from suite.runner.runs import expand
 from tests.support.refusals import refused
 
 THIRD_PARTY = {
@@ -50,19 +49,6 @@ def test_illegal_run_is_not_drawn() -> None:
             draw(overrides)
 
 
-def test_pytorch_is_one_stage_and_naive_one_microbatch() -> None:
-    assert draw(["system=pytorch", "batch.size=4"]).startswith("stage 0 | F0 B0 == F1 B1 ==\n")
-    assert grid_of("system=naive", "grid.inter=2").splitlines() == [
-        "stage 0 | F0 .  .  .  B0 ==",
-        "stage 1 | .  F0 B0 == .  .",
-    ]
-
-
-def test_runs_of_an_experiment_are_drawn_one_by_one() -> None:
-    drawings = draw(["experiment=smoke_grid"]).split("\n\n")
-    assert len(drawings) == len(expand(["experiment=smoke_grid", "executor=check"])) > 1
-
-
 def test_chunks_are_drawn_on_the_row_of_their_rank() -> None:
     drawing = draw(["schedule=zbv", "grid.inter=2", "batch.size=6"])
     assert drawing.splitlines() == [
@@ -86,10 +72,3 @@ def test_pipeoptim_reads_ahead() -> None:
         ["stage", "2", "forward", *"012345", "1"],
         ["stage", "2", "backward", *"012345"],
     ]
-
-
-def test_stream_of_a_v_is_drawn_with_the_versions_of_every_stage() -> None:
-    grid, versions = draw(["system=pipeline", "schedule=zbv", "grid.inter=2", "update_interval=4"]).split("\n\n")
-    assert "makespan 49, idle per rank 1, 1" in grid
-    forward = [line.split() for line in versions.splitlines() if "forward" in line]
-    assert forward == [["stage", str(stage), "forward", *"00001111", "1"] for stage in range(4)]

@@ -119,12 +119,6 @@ def test_rerun_waits_for_a_lock_and_repeats_what_its_holder_has_not_made(written
     assert begun(tmp_path) == Counter([] if written else ["well"])
 
 
-def test_status_differs_if_no_run_succeeds(tmp_path: Path, suite: Callable[..., int]) -> None:
-    assert suite("run", "executor.how=raises") == Exit.NOTHING
-    assert suite("run", "executor.how=raises", "on_error=stop") == Exit.STOPPED
-    assert outcomes(tmp_path) == {"raises": Outcome.FAILED}
-
-
 def test_cancelled_run_keeps_an_earlier_good_record(
     tmp_path: Path, suite: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,9 +147,3 @@ def test_dry_run_lists_runs_and_writes_nothing(tmp_path: Path, capsys: pytest.Ca
     assert (entry, len(runs)) == ("smoke", 2)
     assert "2 runs: 2 would run, 0 have a record, 0 refused" in last
     assert not list(tmp_path.iterdir())
-
-
-def test_key_applies_to_entries_that_read_it() -> None:
-    first, second = reproduce.expand_entries(["formulas", "smoke"], ["launch.threads=2", "reports=elsewhere"])
-    assert first == ["experiment=formulas", "reports=elsewhere"]
-    assert second == ["experiment=smoke", "launch.threads=2", "reports=elsewhere"]

@@ -6,12 +6,10 @@ import json
 import shlex
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from suite.__main__ import end
 from suite.cli.main import COMMANDS, command, main
 from suite.config.compose import composed
 from suite.core.errors import InvalidRequest
@@ -35,20 +33,6 @@ for name in sys.argv[1:]:
 loaded = sorted({name.split(".")[0] for name in sys.modules} & {"torch", "mpi4py", "hydra", "pandas", "psutil"})
 print(json.dumps([answers, loaded]))
 """
-
-
-def test_overview_fits_one_screen_and_lists_each_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, status in ((["--help"], Exit.OK), ([], Exit.NOTHING)):
-        assert main(arguments) == status
-        text = capsys.readouterr().out
-        assert len(text.splitlines()) <= 30
-        assert max(map(len, text.splitlines())) <= 120
-        assert all(f"\n  {name} " in text for name in NAMES)
-
-
-def test_console_script_is_the_module() -> None:
-    (script,) = entry_points(group="console_scripts", name="suite")
-    assert script.load() is end
 
 
 def test_first_word_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:

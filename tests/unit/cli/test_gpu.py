@@ -16,12 +16,10 @@ import pytest
 
 from suite.cli import gpu
 from suite.cli.run import run as made
-from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
 from suite.runner.runs import expand
 from tests.support.drawn import seed
-from tests.support.refusals import refused
 from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,12 +84,6 @@ def test_records_are_collected_by_card_and_experiment(tmp_path: Path) -> None:
     write(tmp_path / "b", *later)
     gpu.main(["--collect", str(tmp_path / "b"), f"reports={tmp_path}"])
     assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["k3", "k4"]
-
-
-def test_a_folder_without_ended_runs_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, replace(MADE, outcome=Outcome.CANCELLED))
-    with refused(InvalidRequest, subject="no record of a run that ended"):
-        gpu.collect(tmp_path, tmp_path)
 
 
 @pytest.mark.slow("runs that are killed, and the same command again")

@@ -72,15 +72,6 @@ def test_placement_and_messages_of_a_file_are_reported(tmp_path: Path, capsys: p
         assert words in checked(text, tmp_path, capsys), text
 
 
-def test_ticks_of_a_file_are_keys(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert check([str(file), "executor.ticks.backward=4", "executor.ticks.forward=2"]) == Exit.OK
-    report = capsys.readouterr().out
-    assert "ticks (F 2, B 4, I 3, W 1;" in report
-    assert draw([str(file), "executor.ticks.forward=2"]) == Exit.OK
-    assert "F0  ==" in capsys.readouterr().out
-
-
 ILLEGAL: tuple[tuple[str | None, list[str], str], ...] = (  # text, words, and words of the refusal
     ("0F0,0B0\n1B0,1F0\n", [], "1B0 (row 2, column 1): 1B0 comes before its forward"),
     ("0F0,2F0x\n", [], "row 1, column 2 is '2F0x'"),

@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 from suite.cli.config import DOCS
-from suite.config.compose import composed, resolve
-from suite.config.defaults import completed, defaults, without_defaults
-from suite.config.executor import BY_KIND, EmulatedExecutor, PluginExecutor, reads_graphs
+from suite.config.compose import composed
+from suite.config.defaults import defaults
+from suite.config.executor import BY_KIND, EmulatedExecutor, reads_graphs
 from suite.config.families import content, groups
-from suite.config.optimizer import OWN_KEYS
 from suite.config.reference import page, schema
 from suite.config.refusals import every_key, legal_value, validated
 from suite.config.run import RunConfig, checked_run
@@ -107,33 +106,11 @@ def test_each_kind_has_its_model_and_properties() -> None:
     assert not any(reads_graphs(each) for each in ({"kind": "plugin"}, {"kind": "real", "graphs": True}, None, "real"))
 
 
-def test_keys_of_a_plugin_are_the_arguments_of_its_class() -> None:
-    executor = checked_run(composed(["executor=volumes"])).executor
-    assert isinstance(executor, PluginExecutor)
-    assert {*executor.more} == {"machine", "efficiency", "published"}
-    assert executor.build().check
-
-
 def test_ranks_of_stragglers_are_numbers_in_json_too() -> None:
     config = unchecked(composed(["executor=emulated"]), {"executor.stragglers": {"3": 1.5}})
     executor = checked_run(config).executor
     assert isinstance(executor, EmulatedExecutor)
     assert executor.stragglers == {3: 1.5}
-
-
-# -- update rules -----------------------------------------------------------------------------------------------------
-
-
-def test_missing_key_is_refused() -> None:
-    with refused(InvalidRequest, "executor.network.bandwidth", None, legal="executor.network.bandwidth=1.0"):
-        resolve(["executor=emulated", "~executor.network.bandwidth"])
-
-
-def test_bucket_keys_are_no_arguments_of_update_rules() -> None:
-    optimizer = resolve(["optimizer=sgd", "optimizer.bucket_numel=7", "optimizer.clip_norm=0.5"]).optimizer
-    assert (optimizer.bucket_numel, optimizer.buckets_per_reduction, optimizer.clip_norm) == (7, 4, 0.5)
-    for choice in groups()["optimizer"]:
-        assert not {*OWN_KEYS} & {*resolve([f"optimizer={choice}"]).optimizer.rule.data()}
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
@@ -179,14 +156,6 @@ def test_an_absent_key_and_its_default_are_one_configuration() -> None:
     assert deciding_keys({**settings, "seed": 1}) != deciding_keys(settings)
     true = {**settings, "measure": {**settings["measure"], "discard_first": True}}
     assert deciding_keys(true) != deciding_keys(settings), "1 is not true"
-
-
-def test_completed_and_without_defaults_are_inverse() -> None:
-    config = composed(["batch.size=32", "launch=slurm", "pruning=magnitude"])
-    assert completed(without_defaults(config)) == config
-    assert without_defaults(config)["batch"] == {"size": 32}
-    plain = settings("full_graph")
-    assert RunConfig.model_validate(plain).model_dump(by_alias=True, exclude_unset=True) == plain
 
 
 # -- reference --------------------------------------------------------------------------------------------------------

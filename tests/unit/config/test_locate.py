@@ -10,8 +10,6 @@ import pytest
 
 from suite.config.locate import locate, module, search
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
-from suite.core.grid import Grid
-from suite.memory import mixed
 from tests.support.refusals import refused
 
 OUTSIDE = "a module of the suite, its baselines, or a folder of"
@@ -23,11 +21,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("suite.config.locate._folders", [])
     search([tmp_path])
     return tmp_path
-
-
-def test_locate_finds_classes_and_functions() -> None:
-    assert locate("suite.core.grid.Grid") is Grid
-    assert locate("suite.memory.mixed") is mixed
 
 
 def test_misspelled_path_gets_the_nearest(mine: Path) -> None:

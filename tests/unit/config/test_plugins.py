@@ -9,19 +9,15 @@ import builtins
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from suite.config import modules
 from suite.config.compose import composed
-from suite.config.locate import search
-from suite.config.modules import network_module
 from suite.config.places import check_parts
-from suite.config.plugins import Plugin, build, check_arguments, check_class, misfit
+from suite.config.plugins import build, check_arguments, check_class, misfit
 from suite.config.protocols import PartitionMethod, Sampler, System
 from suite.config.refusals import validated
 from suite.config.run import RunConfig, settings_of
@@ -38,7 +34,6 @@ from tests.support.refusals import refused
 
 NAN, INF = float("nan"), float("inf")
 SCHEDULE = "suite.schedule.message_driven.MessageDriven"
-READER = TypeAdapter(Plugin[Schedule])
 
 # -- building ---------------------------------------------------------------------------------------------------------
 
@@ -76,19 +71,6 @@ def test_hostile_config_runs_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
             build(config)
         assert "subprocess.Popen" in str(caught.value)
         assert "a module of the suite" in caught.value.rule
-
-
-def test_plugin_is_built_and_dumped_unchanged() -> None:
-    plugin = READER.validate_python({"_target_": SCHEDULE, "cap": 2})
-    assert plugin.required_type is Schedule
-    assert plugin.build() == MessageDriven(cap=2)
-    for data in ({"_target_": SCHEDULE, "cap": 2}, {"_target_": "suite.memory.resident", "_partial_": True}):
-        plugin = READER.validate_python(data)
-        assert READER.dump_python(plugin) == plugin.data() == data
-        assert READER.validate_python(plugin) == plugin
-    for data in (None, 3, {}, {"cap": 2}, {"_target_": 3}):
-        with pytest.raises(ValidationError, match="a group of keys with a class path in _target_"):
-            READER.validate_python(data)
 
 
 def test_plugin_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,47 +186,7 @@ def test_missing_members_are_named() -> None:
     assert misfit(3, [CostModel]) == "a CostModel; it has no compute() and no message() and no update() and no parts()"
 
 
-def test_optional_members_of_a_users_module_have_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(**members: object) -> None:
-        module = ModuleType("mine")
-        vars(module).update(members)
-        monkeypatch.setattr(modules, "module", lambda path: module)
-
-    stand_in(layers=list, ties=list, loss=max, helper=min)
-    network = network_module("mine")
-    assert (network.layers, network.ties, network.loss) == (list, list, max)
-    assert (network.scores, network.SCORES, network.decode) == (None, (), None)
-    stand_in(layers=list, ties=list, loss=max, scores=min, SCORES=("top",), decode=sum)
-    network = network_module("mine")
-    assert (network.scores, network.SCORES, network.decode) == (min, ("top",), sum)
-    stand_in(layers=list)
-    with refused(InvalidRequest, "model.network", "mine", legal="suite.models.gpt"):
-        network_module("mine")
-
-
 # -- places -----------------------------------------------------------------------------------------------------------
-
-MINE = """
-class Lazy:  # says nothing of what its methods take, and is a schedule
-    def program(self, place, interval): yield
-    def in_flight(self, place, interval): return 1
-
-class Half:
-    def program(self, place, interval): yield
-
-def made():
-    return Lazy()
-"""
-
-
-def test_user_class_is_checked_by_its_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "parts_of_a_user.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
-    search([tmp_path])
-    for name in ("Lazy", "made"):  # a function that does not say what it makes is called
-        build({"_target_": f"parts_of_a_user.{name}"}, "schedule", Schedule)
-    with refused(InvalidRequest, "schedule", "parts_of_a_user.Half", rule="it has no in_flight()"):
-        build({"_target_": "parts_of_a_user.Half"}, "schedule", Schedule)
 
 
 @pytest.mark.slow("ranks start twice")

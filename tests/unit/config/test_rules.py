@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from suite.cli.draw import draw
 from suite.config.compose import composed, resolve
-from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest, SuiteError, Unsupported
 from suite.core.op import FlushInterval
-from suite.runner.runs import expand, freeze, validate_run
+from suite.runner.runs import freeze, validate_run
 from tests.support.configs import altered
 from tests.support.refusals import refused
 
@@ -22,19 +19,8 @@ SMALL = ("model=vgg_narrow", "data=digits", "optimizer=sgd", "batch.size=8")
 STREAM = (*SMALL, "system=pipeoptim", "grid.inter=4")
 
 
-@pytest.fixture(scope="module")
-def base() -> RunConfig:
-    return resolve([])
-
-
 def refusal_of(*overrides: str) -> SuiteError | None:
     return freeze(composed(list(overrides)), "").refusal
-
-
-def test_system_of_a_user_may_have_checkpoints() -> None:
-    overrides = ["system=pytorch", "checkpoint.folder=here"]
-    assert isinstance(refusal_of(*overrides), Unsupported)
-    assert refusal_of(*overrides, "+system.supports_checkpoints=true") is None
 
 
 def test_data_folder_has_its_published_form(tmp_path: Path) -> None:
@@ -56,12 +42,6 @@ def test_data_folder_has_its_published_form(tmp_path: Path) -> None:
             validate_run(config)
     second.write_text("text\n")
     validate_run(config)
-
-
-def test_refused_run_stops_no_other_run() -> None:
-    mixed = expand(["experiment=smoke_grid", "batch.size=2"])
-    assert [run.refusal is None for run in mixed] == [run.config.grid.data == 1 for run in mixed]
-    assert {run.refusal is None for run in mixed} == {True, False}
 
 
 def test_what_a_gpu_cannot_do_is_refused() -> None:
@@ -95,15 +75,6 @@ def test_replay_needs_no_ranks() -> None:
     validate_run(resolve([*deep, "executor=replay"]))
     with refused(InvalidRequest, "launch.max_ranks", 1, rule="8 ranks"):
         validate_run(resolve(deep))
-
-
-def test_a_warm_up_fills_the_pipeline() -> None:
-    """A stream of fewer microbatches than stages would be refused."""
-    config = altered(resolve(STREAM), measure__warm_up=1)
-    assert config.warm_up_batches == 4
-    assert altered(config, batch__microbatch=2).warm_up_batches == 1
-    assert altered(config, measure__warm_up=7).warm_up_batches == 7
-    assert resolve([*SMALL, "system=gpipe", "grid.inter=4", "measure.warm_up=1"]).warm_up_batches == 1
 
 
 def test_checked_interval_is_a_batch_or_part_of_a_stream() -> None:

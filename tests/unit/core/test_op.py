@@ -78,15 +78,6 @@ def test_groups_of_updates_by_hand() -> None:
         assert [interval.completes_update(index) for index in indices] == last
 
 
-def test_interval_without_work_is_refused() -> None:
-    for microbatches, every, key, value in (
-        *((0, None, "microbatches", 0), (-1, 2, "microbatches", -1)),
-        *((4, 0, "update_interval", 0), (4, -3, "update_interval", -3)),
-    ):
-        with refused(InvalidRequest, key, value, legal="1"):
-            FlushInterval(0, microbatches, every, 0)
-
-
 def test_ranks_of_small_grids() -> None:
     """AxoNN Figure 2 as rows: a replica's pipeline is consecutive ranks, and tensor ranks are fastest."""
     grid = Grid(data=2, inter=3)

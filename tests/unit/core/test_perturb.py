@@ -53,16 +53,6 @@ def test_jitter_has_its_spread_and_mean_one() -> None:
     assert sum(log > -0.02 for log in logs) == pytest.approx(len(logs) / 2, rel=0.05)
 
 
-def test_a_straggler_is_slower_at_everything() -> None:
-    alone, even = Perturbation(stragglers={1: 3.0}), Perturbation(5, "uniform", 0.1)
-    both = Perturbation(5, "uniform", 0.1, {1: 3.0})
-    assert not alone.nothing
-    for rank, op in OPS:
-        times = 3.0 if rank == 1 else 1.0
-        assert alone(rank, op) == times
-        assert both(rank, op) == pytest.approx(times * even(rank, op))
-
-
 def test_what_is_no_factor_is_refused() -> None:
     for perturbation, key, legal in (
         (Perturbation(stragglers={4: 2.0}), "stragglers", "stragglers={3: 2.0}"),

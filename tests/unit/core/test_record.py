@@ -16,14 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.cli.run import run
 from suite.core import load
 from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema
 from suite.core.load import CpuTime, cpu_time, foreign_cores
 from suite.core.record import MAX_BYTES, SCHEMA_VERSION, Metric, Outcome, Record, Source
 from suite.core.winner_map import Winner, WinnerMap, is_map, read_map
-from suite.report.load import StoredRecord
-from suite.report.tables.provenance_table import facts
 from tests.support.refusals import refused
 
 NAN = math.nan
@@ -51,17 +48,6 @@ def test_a_record_reads_what_it_wrote(outcome: Outcome, source: Source, text: st
     record = Record(text, text, text, text, outcome, source, metrics={"m": Metric("s", "", finite, text)})
     for each in (record, RECORD):
         assert Record.from_json(each.to_json()) == each
-
-
-def test_seconds_of_an_answer_survive_and_make_no_other_value() -> None:
-    """A record of before has none; how long a function took says nothing about what it gave."""
-    timed = replace(RECORD, metrics={"m": Metric("s", "", (1.0,), seconds=0.25)})
-    data = json.loads(timed.to_json())
-    assert Record.from_json(json.dumps(data)).metrics["m"].seconds == 0.25
-    del data["metrics"]["m"]["seconds"]
-    before = Record.from_json(json.dumps(data))
-    assert before.metrics["m"].seconds is None
-    assert before == timed
 
 
 def test_what_is_no_number_is_null_and_reads_as_nan() -> None:
@@ -162,15 +148,3 @@ def test_own_time_is_not_foreign_and_stolen_time_is(tmp_path: Path, monkeypatch:
     ticks, seconds = os.sysconf("SC_CLK_TCK"), cpu_time()
     assert seconds is not None
     assert (seconds.all * ticks, seconds.stolen * ticks) == pytest.approx((613, 80))
-
-
-def test_record_holds_the_load_at_start_and_end_and_the_page_its_range(tmp_path: Path) -> None:
-    (record,) = run(["executor=check", "system=gpipe", "grid.inter=2", f"reports={tmp_path}"])
-    loads = record.provenance["load"]
-    assert loads["cores"] == record.provenance["machine"]["cores"]
-    assert [list(loads[moment]) for moment in ("start", "end")] == [["1min", "5min", "15min"]] * 2
-    rows = dict(facts([StoredRecord(record, "a.json")] * 2))
-    assert rows["load · start · 1min"] == [str(loads["start"]["1min"])]
-    many = [replace(RECORD, key=f"{n}", provenance={"load": {"end": {"1min": n / 2}}}) for n in range(9)]
-    rows = dict(facts([StoredRecord(each, each.key) for each in (*many, replace(RECORD, key="old", provenance={}))]))
-    assert rows["load · end · 1min"] == ["0 to 4"]

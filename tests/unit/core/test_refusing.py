@@ -26,16 +26,6 @@ def test_refusal_has_its_key_value_rule_and_legal_value() -> None:
     assert str(errors.MissingDependency("mpi4py", "pip install it")).endswith("pip install it")
 
 
-def test_key_of_an_unknown_name_is_its_kind_or_the_name_of_a_key() -> None:
-    for kind, name, legal, key in (
-        ("comm.order", "fixed", "any", "comm.order"),
-        ("config key", "grid.iner", "grid.inter", "grid.iner"),
-        ("argument of a.B", "weights.x", "weights.s", "weights.x"),
-    ):
-        with refused(UnknownName, key, name):
-            raise UnknownName(kind, name, [legal])
-
-
 def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
     legal = "optimizer.clip_norm=1.0"
     expected = refused(InvalidRequest, "optimizer.clip_norm", rule="above 0, or null", legal=legal)
@@ -44,13 +34,6 @@ def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:
     assert str(caught.value) == f"optimizer.clip_norm=null; rule: above 0, or null; legal: {legal}"
     with refused(UnknownName, "pruning.scope"), in_config_keys():
         raise UnknownName("scope", "bogus", ["weights"])
-
-
-def test_an_unknown_name_gets_the_nearest_if_one_is_near() -> None:
-    systems = ["gpipe", "pipedream", "axonn"]
-    near, far = UnknownName("system", "pipedraem", systems), UnknownName("system", "zzzz", systems)
-    assert (near.rule, near.legal) == ("one of axonn, gpipe, pipedream", "did you mean 'pipedream'?")
-    assert "did you mean" not in str(far)
 
 
 @dataclass

@@ -115,11 +115,6 @@ def test_breakdowns_by_hand() -> None:
         assert {TRANSFER, BUBBLE, WAIT} <= parts.keys()
 
 
-def test_nothing_gives_nothing() -> None:
-    assert breakdown([], Grid()) == {}
-    assert (Trace().makespan, allowed_makespan([], Grid()), Trace().shifted()) == (0.0, 0.0, [])
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from([GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward")]),
@@ -214,19 +209,3 @@ def test_bubble_is_the_idle_time_of_the_checker(schedule: Schedule) -> None:
         assert (parts.get(TRANSFER), parts[WAIT]) == (0.0, pytest.approx(0.0, abs=1e-9))
         weights = [slot.end - slot.start for slot in timeline.slots if slot.op.kind is Kind.WEIGHT]
         assert parts.get(WEIGHT, 0.0) == pytest.approx(sum(weights) / 4)
-
-
-@pytest.mark.parametrize("schedule", drawn(PLACED, n=2))
-def test_allowed_makespan_of_placed_schedules_is_that_of_the_checker(schedule: Schedule) -> None:
-    """Op by op, over a slow network, in two pipelines."""
-    interval, grid = FlushInterval(0, 9, None, 0), Grid(data=2, inter=4)
-
-    class Cost(Fixed):
-        def compute(self, op: Op) -> float:
-            return 0.0 if op.kind is Kind.UPDATE else (7 * op.index + 3 * op.stage) % 5 + 0.5
-
-    cost, network = Cost(0.0, 0.0, 5), NetworkModel(lambda first, second: Link(2.0, 50.0))
-    simulation = simulate(schedule, grid, interval, cost, network, symmetric=False, traced=True)
-    expected = check(schedule, 4, interval, cost=cost.compute).makespan
-    assert allowed_makespan(simulation.trace, grid) == pytest.approx(expected)
-    assert simulation.makespan > expected

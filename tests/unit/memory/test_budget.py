@@ -47,18 +47,6 @@ def test_peak_is_in_a_pass_or_in_the_update() -> None:
         assert budget.peak == sum({**STATES, **expected}.values())
 
 
-def test_buckets_count_as_scratch_and_the_host_does_not_count() -> None:
-    layout = Layout(
-        (
-            ModelStateSpec("half", "weights", "float16", 100),
-            ModelStateSpec("master", "weights", "float32", 100, home="host"),
-            ModelStateSpec("bucket", "scratch", "float32", 30, life="bucket"),
-            ModelStateSpec("drift", "scratch", "float32", 5, life="step"),
-        )
-    )
-    assert Budget(layout, activations=0, in_flight=1, held=0, working=0).by_kind() == {"weights": 200, "scratch": 140}
-
-
 # -- stages ----------------------------------------------------------------------------------------------------------
 
 FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)

@@ -13,7 +13,6 @@ import pytest
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.memory.layout import (
     Layout,
-    ModelStateSpec,
     compressed,
     dense,
     mixed,
@@ -93,21 +92,6 @@ def test_bytes_of_every_layout() -> None:
         assert layout.bytes() == always + step + bucket, layout
         lives = [layout.bytes(life=life) for life in ("always", "step", "bucket")]
         assert [*lives, layout.bytes(home="host")] == [always, step, bucket, host], layout
-
-
-def test_bytes_are_counted_by_kind_and_home() -> None:
-    states = (
-        ModelStateSpec("half", "weights", "float16", 10),
-        ModelStateSpec("index", "indices", "int32", 3),
-        ModelStateSpec("master", "weights", "float32", 10, home="host"),
-        ModelStateSpec("bucket", "scratch", "float32", 4, life="bucket"),
-    )
-    assert Layout(states).by_kind() == {"weights": 20, "indices": 12}
-    assert Layout(states).by_kind(home="host") == {"weights": 40}
-    assert SINGLE.by_kind() == {"weights": 4000, "gradients": 4000, "moments": 8000}
-    assert MIXED.by_kind() == {"weights": 6000, "gradients": 6000, "moments": 8000}
-    assert AWAY(MIXED).by_kind() == {"weights": 2000, "gradients": 2000}
-    assert ModelStateSpec("x", "weights", "float32", 0).bytes == 0
 
 
 def test_states_of_each_layout() -> None:

@@ -56,10 +56,6 @@ def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
             assert drawn[-1][0, "weight"].tolist() == list(masks[-1])
 
 
-def test_search_draws_after_each_epoch_but_not_before_training() -> None:
-    assert [batches for batches in range(61) if EarlyBird(20).draws_after(batches)] == [20, 40, 60]
-
-
 @pytest.mark.parametrize(("scope", "stages"), [("global", 3), ("layer", 2)])
 def test_every_grid_draws_the_same_ticket_after_the_same_epoch(stages: int, scope: str) -> None:
     """The weights of three layers after eight epochs, which move less and less."""
@@ -96,19 +92,6 @@ def test_restored_search_continues_as_if_uninterrupted() -> None:
     last, ticket = epochs(second, masks[4:])
     assert (last, second.distances) == (None, whole.distances)
     assert equal_masks(ticket, expected[-1])
-
-
-def test_a_search_that_has_found_its_ticket_searches_anew() -> None:
-    masks = [(0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 2, 3)]
-    method = EarlyBird(1, window=2, distance=0.01, latest=3)
-    first = epochs(method, masks)
-    seen = method.distances
-    assert seen == [1.0, 1.0]
-    again = epochs(method, masks[:1])
-    assert (method.distances, seen) == ([], [1.0, 1.0]), "what the record was given stays as it was"
-    again += epochs(method, masks[1:])
-    assert [one is None for one in first] == [one is None for one in again] == [True, True, False]
-    assert method.distances == [1.0, 1.0]
 
 
 class Bottleneck(nn.Module):
@@ -164,15 +147,6 @@ def test_every_grid_draws_the_same_channels(stages: int, scope: str) -> None:
     alone = new_search().draw(whole_view(layers, sparsity=0.3))
     assert equal_masks(join_masks(draw_on_stages(new_search, layers, stages, sparsity=0.3)), alone)
     assert len(alone) == 2 * 3 * 3
-
-
-def test_distances_of_channels_count_channels() -> None:
-    layer = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
-    method = EarlyBird(1, window=2, kind="channels", distance=0.01)
-    for scales in ([4.0, 3.0, 2.0, 1.0], [4.0, 2.0, 3.0, 1.0]):
-        layer[1].weight.data = torch.tensor(scales)
-        method.draw(whole_view([layer], sparsity=0.5))
-    assert method.distances == [2 / 4]
 
 
 def test_masks_that_leave_nothing_are_refused() -> None:

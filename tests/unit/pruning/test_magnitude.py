@@ -63,18 +63,6 @@ def test_of_equal_weights_the_first_places_stay() -> None:
             assert Magnitude(scope).draw(whole_view([layer], sparsity=0.5))[0, "weight"].tolist() == kept
 
 
-@pytest.mark.parametrize(("sparsity", "dtype"), cells(SHARES, TYPES, n=4))
-def test_each_weight_keeps_its_share_of_largest_entries(sparsity: float, dtype: torch.dtype) -> None:
-    layers = network(dtype)
-    for (number, _), index in Magnitude().draw(whole_view(layers, sparsity=sparsity)).items():
-        size = layers[number].weight.detach().abs().flatten()
-        check_index((number, "weight"), index, size.numel())
-        assert index.numel() == round((1 - sparsity) * size.numel())
-        gone = torch.ones(size.numel(), dtype=torch.bool)
-        gone[index.long()] = False
-        assert not gone.any() or size[gone].max() <= size[index.long()].min()
-
-
 @pytest.mark.parametrize(("sparsity", "dtype", "tied"), cells(SHARES, TYPES, [False, True], n=6))
 def test_global_threshold_equals_sorting_all_weights(sparsity: float, dtype: torch.dtype, tied: bool) -> None:
     layers = network(dtype, tied=tied)
@@ -154,17 +142,3 @@ def test_masks_differ_by_weight_layer_and_seed_alone() -> None:
     before = torch.random.get_rng_state()
     assert equal_masks(RandomMask().draw(whole_view(layers)), RandomMask().draw(whole_view(others)))
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_each_place_stays_as_often_as_any_other() -> None:
-    layers = [nn.Linear(10, 10, bias=False)]
-    counts = torch.zeros(100)
-    for seed in range(400):
-        counts[RandomMask().draw(whole_view(layers, sparsity=0.75, seed=seed))[0, "weight"].long()] += 1
-    assert 60 < counts.min() <= counts.max() < 140  # 100 expected; the deviation is 8.7
-
-
-def test_it_is_drawn_once_and_empties_no_weight() -> None:
-    assert [batches for batches in range(50) if RandomMask().draws_after(batches)] == [0]
-    with refused(InvalidRequest, subject="weight weight of layer 0 of 4 entries at sparsity 0.9"):
-        RandomMask().draw(whole_view([nn.Linear(2, 2)], sparsity=0.9))

@@ -12,7 +12,7 @@ from safetensors import torch as format_
 from torch import nn
 
 from suite.comm.p2p import threads
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.units import most_sparse
 from suite.engine.optim.optimizer import AdamW
@@ -21,7 +21,7 @@ from suite.models.gpt import layers
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.from_file import Saved
 from suite.pruning.magnitude import Magnitude
-from suite.pruning.mask import Indices, View, check_index, check_some, density, kept_count, load, prunable, save
+from suite.pruning.mask import Indices, check_index, density, kept_count, load, prunable, save
 from suite.pruning.random import RandomMask
 from suite.workload import Transformer
 from tests.support.cases import gpt_case
@@ -69,15 +69,6 @@ def test_prunable_weights_are_found_by_module_type() -> None:
     assert names(Attending()) == expected
 
 
-def test_scope_all_is_every_trained_weight() -> None:
-    layer = nn.Sequential(nn.Linear(3, 2), nn.Embedding(5, 2), nn.LayerNorm(2))
-    layer.prunable = False
-    layer[0].weight.requires_grad_(False)
-    assert names(layer, "all") == ["0.bias", "1.weight", "2.weight", "2.bias"]
-    with refused(UnknownName, "scope", "weight", legal="did you mean 'weights'?"):
-        names(layer, "weight")
-
-
 def test_kept_entries_are_the_nearest_whole_number_above_none() -> None:
     kept = [kept_count(KEY, 100, sparsity) for sparsity in (0, 0.0, 0.25, 0.899, 0.9, 0.99)]
     assert kept == [100, 100, 75, 10, 10, 1]
@@ -92,20 +83,6 @@ def test_kept_entries_are_the_nearest_whole_number_above_none() -> None:
         if entries > 1:
             with refused(InvalidRequest, legal=f"sparsity={sparsities}"):
                 kept_count(KEY, entries, 1 - 0.4 / entries)
-
-
-def test_model_without_prunable_weights_is_refused_on_every_stage() -> None:
-    def refusal(_: object, view: View) -> str:
-        try:
-            check_some(view)
-        except InvalidRequest as error:
-            return str(error)
-        return ""
-
-    assert draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.Linear(3, 3)], 2, refusal) == ["", ""]
-    none = draw_on_stages(RandomMask, [nn.Embedding(4, 3), nn.LayerNorm(3)], 2, refusal)
-    assert len(none) == 2
-    assert all("no stage has weights to prune" in reason for reason in none)
 
 
 def test_weight_above_int32_indices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,17 +185,6 @@ def test_channel_mask_is_restored_with_the_rest_dense(path: Path, stages: int) -
     assert equal_masks(join_masks(draw_on_stages(lambda: Saved(str(path)), layers, stages)), ticket)
 
 
-def test_extra_entries_do_not_make_a_channel_mask(path: Path) -> None:
-    layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)), nn.Linear(4, 4)]
-    ticket = RandomMask().draw(whole_view(layers, scope="all"))
-    entries = {key: layers[key[0]].get_parameter(key[1]).numel() for key in ticket}
-    ticket[0, "1.bias"] = ticket[0, "1.weight"]  # as by chance
-    del ticket[1, "weight"]
-    save(path, ticket, entries)
-    with refused(InvalidRequest, subject="none of weight weight of layer 1"):
-        Saved(str(path)).draw(whole_view(layers))
-
-
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope: str) -> None:
     layers = network()
@@ -226,29 +192,6 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     Saved(str(path)).draw(whole_view(layers, sparsity=0.5))
     with refused(InvalidRequest, subject="mask of sparsity 0.5", legal="sparsity=0.5"):
         Saved(str(path)).draw(whole_view(layers, sparsity=0.3))
-
-
-def test_rounding_explains_at_most_one_entry_per_weight(path: Path) -> None:
-    layers = network(wide=5)  # 25 entries, of which 12 stay at a half
-    for sizes, fits in (((11, 12, 12, 11), 0.5), ((11, 11, 12, 11), 0.55)):  # 4 and 5 less than 50
-        state = {(n, "0.weight"): torch.arange(n, n + stays, dtype=torch.int32) for n, stays in enumerate(sizes)}
-        save(path, state, dict.fromkeys(state, 25))
-        assert len(Saved(str(path)).draw(whole_view(layers, sparsity=fits))) == 4
-    with refused(InvalidRequest, legal="sparsity=0.55"):
-        Saved(str(path)).draw(whole_view(layers))
-
-
-def test_channels_are_counted_where_channels_were_asked_for(path: Path) -> None:
-    """Half of the channels, and far from half of the entries: the wide convolution loses nearly all of its own."""
-    layers = [nn.Sequential(nn.Conv2d(20, 9, 1), nn.BatchNorm2d(9), nn.Conv2d(9, 9, 1), nn.BatchNorm2d(9))]
-    layers[0][1].weight.data = torch.linspace(0.1, 0.2, 9)
-    layers[0][3].weight.data = torch.linspace(1.0, 2.0, 9)
-    layers[0][1].weight.data[4] = 3.0
-    ticket = saved_ticket(path, layers, EarlyBird(1, latest=1, kind="channels"))
-    assert ticket[0, "1.weight"].numel() == 1
-    assert equal_masks(Saved(str(path)).draw(whole_view(layers)), ticket)
-    with refused(InvalidRequest, legal="sparsity=0.5"):
-        Saved(str(path)).draw(whole_view(layers, sparsity=0.8))
 
 
 def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:

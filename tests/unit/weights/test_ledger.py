@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from baselines.gpipe import GPipe
@@ -62,13 +61,6 @@ def test_the_newest_version_is_stale_without_a_flush() -> None:
     for stage, ledger in enumerate(follow(Latest("recompute"), 4, STREAM)):
         assert [entry.staleness for entry in entries(ledger, Kind.FORWARD)] == [min(n, 3 - stage) for n in range(12)]
         assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
-
-
-def test_a_drain_is_the_pipelines_and_not_an_empty_stage() -> None:
-    ledger = Ledger(Latest(), FlushInterval(0, 2, 1, 5), 1)
-    seen = [run(ledger, text).drained_at for text in ("0F0", "0B0", "0U5", "0F1", "0B1", "0U6")]
-    assert seen == [5, 5, 5, 5, 5, 7]
-    assert ledger.run(Op.parse("0E0")) is None
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
@@ -164,22 +156,6 @@ def test_a_policy_that_reads_what_is_not_there_is_refused() -> None:
     ledger.policy = Told(0, 1)
     with refused(InvalidRequest, rule="predicted from the newest only"):
         run(ledger, "0F2")
-
-
-def test_a_policy_keeps_an_iterable_of_versions() -> None:
-    for versions in ([0], (0,), {0}, frozenset({0}), {0: "version"}, np.array([0])):
-        ledger = run(Ledger(Told(kept=versions), FlushInterval(0, 2, 1, 0), 1), "0F0 0B0 0U0")
-        assert ledger.stored == {0, 1}, versions
-
-
-class Unfinished(WeightPolicy):
-    def read(self, op: Op, versions: StageVersions) -> Read:
-        return Read(versions.updates)
-
-
-def test_a_policy_without_its_methods_is_refused() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        Unfinished()  # type: ignore[abstract]
 
 
 def test_choices_without_a_count_are_refused() -> None:
