@@ -18,7 +18,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
-from tests.architecture.trees import ROOT, trees
+from tests.architecture.trees import ROOT, sources, trees
 from tests.support.scripts import printed
 
 ROWS = r"claims|simulate\.validation\.tables"
@@ -190,6 +190,10 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(path)
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_modules_are_at_most_500_lines_long() -> None:
+    assert [path for path, text in sources().items() if len(text.splitlines()) > 500] == []
 
 
 def test_modules_have_docstrings_and_libraries_do_not_print() -> None:

@@ -53,27 +53,3 @@ def test_members_are_not_probed_by_name() -> None:
     code = "\n".join(sources().values())
     assert re.findall(r"\bhasattr\(", code) == []
     assert len(re.findall(r"\bgetattr\([^()]*, \"", code)) <= MOST_PROBES
-
-
-def test_untyped_mappings_are_told_from_typed_ones() -> None:
-    for code in (
-        "def f(a: Mapping[str, Any]): ...",
-        "def f(*, a: dict[str, object] | None = None): ...",
-        "def f(*a: dict): ...",
-        "def f(a: 'list[dict[str, Any]]'): ...",
-        "class A:\n    b: dict[str, dict[str, Any]]",
-        "self.a: collections.abc.MutableMapping[Any, typing.Any] = {}",
-        "Data = dict",
-        "Data = Mapping[str, Sequence[Mapping[str, Any]]]",
-        "Data: TypeAlias = 'dict[str, Any]'",
-        "class Data(dict[str, Any]): ...",
-        "a: Callable[[Mapping], int]",
-    ):
-        assert untyped(ast.parse(code)), code
-    for code in (
-        "def f(a: Mapping[str, float], **arguments: Any): ...",
-        "def f(a: Literal['dict']) -> dict[str, Any]: ...",
-        "a = table[dict]",
-        "a: Mapping[str, list[Any]]",
-    ):
-        assert not untyped(ast.parse(code)), code

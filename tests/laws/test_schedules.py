@@ -157,30 +157,15 @@ def test_forward_preference_is_never_faster_at_unit_cost() -> None:
     assert 1.0 < max(ratios) <= 1.16
 
 
-# -- broken schedules --------------------------------------------------------------------------------------------------
+# -- broken schedules: test_schedule_mutations.py breaks every law -----------------------------------------------------
 
 ONE = {1: "1F0 1B0 1F1 1B1 1U0"}  # a legal last stage for two microbatches and one update
-V = {"chunks": 2, "fold": True, "split": True}
-LAST = "1F0 2F0 2I0 1I0 2W0 1W0 1U0"
 
 
 @pytest.mark.parametrize(
     ("orders", "promise", "named", "marked"),
     [
-        ({0: "0F0", 1: "1B0"}, 9, "1B0 comes before its forward", "stage 1 | [B0]"),
         ({0: "0F0 0F0", **ONE}, 9, "0F0 runs twice", "[F0]"),
-        ({0: "0F0 0B0 0F1 0B1 0B1", **ONE}, 9, "0B1 runs twice", "[B1]"),
-        ({0: "0F0 0F1 0B0 0B1", **ONE}, 9, "stage 0: 0 updates of 1 run", None),
-        ({0: "0F0 0F1 0B0 0U0", **ONE}, 9, "0U0 comes before the backward of microbatch 1", "[U0]"),
-        ({0: "0F0 0F1 0B0 0B1 0U1", **ONE}, 9, "0U1 is out of turn", "[U1]"),
-        ({0: "0B0", **ONE}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F0", None),
-        ({0: "0F0 0B0", 1: "1F0 1F1"}, 9, "deadlock: stage 0 waits for 1B0; stage 1 waits for 0F1", None),
-        ({0: "0F0 0F1", **ONE}, 1, "0F1 would be forward number 2 in flight, the schedule promised 1", "[F1]"),
-        ({0: "1F0", **ONE}, 9, "1F0 belongs to stage 1, not 0", "stage 0 | [F0]"),
-        ({0: "7U0", **ONE}, 9, "7U0 belongs to stage 7, not 0", "stage 0 | [U0]"),
-        ({0: "0F2", **ONE}, 9, "0F2 is outside the work", "[F2]"),
-        ({0: "0F0", **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
-        ({0: "", **ONE}, 9, "stage 0: the backward of microbatch 0 never runs", None),
         ({0: "0F0 |", **ONE}, 9, "stage 0 accepts no op and has not ended", None),
         ({0: "0E0", **ONE}, 9, "0E0 runs in training", "[E0]"),
     ],
@@ -193,19 +178,10 @@ def test_broken_schedules_are_named(orders: Mapping[int, str], promise: int, nam
         assert str(caught.value).count("[") == (2 if "twice" in named else 1)  # an op that runs twice, both times
 
 
-@pytest.mark.parametrize(
-    ("order", "named"),
-    [
-        ("0F0 3F0 3I0 3W0 0I0 0U0", "0U0 comes before the weight gradient of microbatch 0"),
-        ("0F0 3F0 3I0 3W0 0I0", "the weight gradient of microbatch 0 never runs"),
-        ("0F0 1F0", "1F0 belongs to stage 1, not 0 and 3"),
-        # the drawing marks the chunk of an op
-        ("0F0 3F0 3W0", "rank 0 | F0    .     .     F0'   [W0']\nrank 1 | .     F0    F0'   .     ."),
-    ],
-)
-def test_broken_splits_are_named(order: str, named: str) -> None:
-    with pytest.raises(IllegalSchedule, match=re.escape(named)):
-        check(Script((order, LAST), **V), 2, flush(1))
+def test_a_drawing_marks_the_chunk_of_an_op() -> None:
+    drawing = "rank 0 | F0    .     .     F0'   [W0']\nrank 1 | .     F0    F0'   .     ."
+    with pytest.raises(IllegalSchedule, match=re.escape(drawing)):
+        check(Script(("0F0 3F0 3W0", "1F0 2F0 2I0 1I0 2W0 1W0 1U0"), chunks=2, fold=True, split=True), 2, flush(1))
 
 
 def test_channels_without_choice_need_one_order() -> None:
