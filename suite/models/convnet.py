@@ -19,7 +19,7 @@ from torch import nn
 from suite.core.errors import InvalidRequest
 from suite.models.accuracy import SCORES
 from suite.models.accuracy import top as scores
-from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet
+from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet, WideResNet
 from suite.models.shared import Make, factories, on_meta
 from suite.models.shared import cross_entropy as loss
 
@@ -62,18 +62,23 @@ def scaled(x: torch.Tensor, like: torch.Tensor, pixels: Scaling = HALVES) -> tor
 
 
 class Convolved(nn.Module):
-    """A convolution, an optional batch norm, and ReLU: (b, c, s, s) to (b, k, t, t)."""
+    """A convolution, an optional batch norm, and an optional ReLU: (b, c, s, s) to (b, k, t, t)."""
 
-    def __init__(self, conv: nn.Conv2d, eps: float | None) -> None:
+    def __init__(self, conv: nn.Conv2d, eps: float | None, relu: bool) -> None:
         super().__init__()
-        self.conv, self.norm = conv, None if eps is None else nn.BatchNorm2d(conv.out_channels, eps=eps)
+        self.conv, self.relu, self.norm = (
+            conv,
+            relu,
+            None if eps is None else nn.BatchNorm2d(conv.out_channels, eps=eps),
+        )
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         if conv.bias is not None:
             nn.init.zeros_(conv.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.conv(x)
-        return F.relu_(x if self.norm is None else self.norm(x))
+        x = x if self.norm is None else self.norm(x)
+        return F.relu_(x) if self.relu else x
 
 
 class Parallel(nn.Module):
@@ -127,27 +132,15 @@ class Dense(nn.Module):
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
 
-class Bottleneck(nn.Module):
-    """A residual block of 1 x 1, 3 x 3 and 1 x 1 convolutions: (b, c, s, s) to (b, k, s / stride, s / stride).
+class Residual(nn.Module):
+    """Steps with a way around them, and ReLU of the sum: (b, c, s, s) to (b, k, t, t)."""
 
-    The 3 x 3 convolution has the stride, as in torchvision.
-    """
-
-    draws = False
-
-    def __init__(self, inputs: int, inner: int, outputs: int, stride: int) -> None:
+    def __init__(self, inner: nn.Module, around: nn.Module | None) -> None:
         super().__init__()
-        self.conv_1, self.norm_1 = _plain(inputs, inner, 1), nn.BatchNorm2d(inner)
-        self.conv_2, self.norm_2 = _plain(inner, inner, 3, stride), nn.BatchNorm2d(inner)
-        self.conv_3, self.norm_3 = _plain(inner, outputs, 1), nn.BatchNorm2d(outputs)
-        self.around: nn.Module | None = None
-        if inputs != outputs or stride != 1:
-            self.around = nn.Sequential(_plain(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        self.inner, self.around = inner, around
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu_(self.norm_1(self.conv_1(x)))
-        y = F.relu_(self.norm_2(self.conv_2(y)))
-        y = self.norm_3(self.conv_3(y))
+        y = self.inner(x)
         y += x if self.around is None else self.around(x)
         return F.relu_(y)
 
@@ -163,12 +156,6 @@ class ImageClassifier(nn.Module):
         x = x.mean((2, 3)) if x.shape[2:].numel() > 1 else x.flatten(1)
         scores: torch.Tensor = self.linear(F.dropout(x, self.dropout, self.training) if self.dropout else x)
         return scores
-
-
-def _plain(inputs: int, outputs: int, side: int, stride: int = 1) -> nn.Conv2d:
-    conv = nn.Conv2d(inputs, outputs, side, stride=stride, padding=side // 2, bias=False)
-    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-    return conv
 
 
 # -- steps of a chain --------------------------------------------------------------------------------------------------
@@ -190,13 +177,14 @@ def conv(
     pads: bool | int = True,
     bias: bool = False,
     eps: float | None = SMALL_EPS,
+    relu: bool = True,
 ) -> Step:
-    """A convolution with ReLU. `pads` is a number of pixels, or whether half the kernel; `eps` is of its batch norm."""
+    """A convolution. `pads` is a number of pixels, or whether half the kernel; `eps` is of its batch norm."""
     rows, columns = sides if isinstance(sides, tuple) else (sides, sides)
     padding = ((rows // 2, columns // 2) if pads else 0) if isinstance(pads, bool) else pads
 
     def make(inputs: int) -> tuple[nn.Module, int]:
-        return Convolved(nn.Conv2d(inputs, outputs, (rows, columns), stride, padding, bias=bias), eps), outputs
+        return Convolved(nn.Conv2d(inputs, outputs, (rows, columns), stride, padding, bias=bias), eps, relu), outputs
 
     return make
 
@@ -216,6 +204,17 @@ def branches(*chains: Sequence[Step]) -> Step:
     return make
 
 
+def bottleneck(inner: int, outputs: int, stride: int) -> Step:
+    """A residual block of 1 x 1, 3 x 3 and 1 x 1 convolutions. The second has the stride, as in torchvision."""
+
+    def make(inputs: int) -> tuple[nn.Module, int]:
+        steps, _ = _chain([conv(inner, 1), conv(inner, 3, stride), conv(outputs, 1, relu=False)], inputs)
+        changes = inputs != outputs or stride != 1
+        return Residual(steps, conv(outputs, 1, stride, relu=False)(inputs)[0] if changes else None), outputs
+
+    return make
+
+
 MEAN = pool(3, 1, kind=nn.AvgPool2d, padding=1)
 
 
@@ -231,8 +230,15 @@ def _vgg(shape: VGG) -> Iterator[Sequence[Step]]:
 
 def _alexnet(shape: AlexNet) -> Iterator[Sequence[Step]]:
     for number, (channels, side) in enumerate(zip(shape.channels, shape.sides, strict=True)):
-        first: dict[str, int] = {} if number else {"stride": shape.stride, "pads": shape.padding}
-        yield [conv(channels, side, **first, bias=True, eps=None), *[pool(3, 2)] * (number in POOLED)]
+        stride, padding = (1, True) if number else (shape.stride, shape.padding)
+        yield [conv(channels, side, stride, pads=padding, bias=True, eps=None), *[pool(3, 2)] * (number in POOLED)]
+
+
+def _resnet(shape: ResNet) -> Iterator[Sequence[Step]]:
+    yield [conv(shape.stem, 7, 2), pool(3, 2, padding=1)]
+    for group, (planes, count) in enumerate(zip(shape.planes, shape.blocks, strict=True)):
+        for number in range(count):
+            yield [bottleneck(shape.widen * planes, EXPANSION * planes, 2 if group and not number else 1)]
 
 
 def _googlenet(shape: GoogLeNet) -> Iterator[Sequence[Step]]:
@@ -293,6 +299,8 @@ def _narrowed(shape: Inception, published: int) -> int:
 CHAINS: dict[type[ImageNetwork], Callable[..., Iterator[Sequence[Step]]]] = {
     VGG: _vgg,
     AlexNet: _alexnet,
+    ResNet: _resnet,
+    WideResNet: _resnet,
     GoogLeNet: _googlenet,
     InceptionV3: _inception_v3,
 }
@@ -304,33 +312,18 @@ def _features(shape: ImageNetwork) -> tuple[list[Make], int, int]:
 
     Raises InvalidRequest for images of which a layer leaves no pixel.
     """
-    if isinstance(shape, ResNet):
-        chains: list[Sequence[Step]] = [[conv(shape.stem, 7, 2), pool(3, 2, padding=1)]]
-    else:
-        chains = list(CHAINS[type(shape)](shape))
     makers: list[Make] = []
     value = torch.empty(1, shape.colours, shape.image, shape.image, device="meta")
-    for steps in chains:
+    for steps in CHAINS[type(shape)](shape):
         makers.append(partial(Chained, steps, value.shape[1], pixels=shape.scaling))
-        value = _after(makers[-1], value, shape)
-    if isinstance(shape, ResNet):
-        for group, (planes, count) in enumerate(zip(shape.planes, shape.blocks, strict=True)):
-            for number in range(count):
-                sizes = shape.widen * planes, EXPANSION * planes, 2 if group and not number else 1
-                makers.append(partial(Bottleneck, value.shape[1], *sizes))
-                value = _after(makers[-1], value, shape)
+        try:
+            with on_meta(), torch.no_grad():
+                value = makers[-1]().train(False)(value)
+        except RuntimeError as error:
+            rule = f"every layer leaves at least one pixel ({error})"
+            legal = f"model.shape.image={type(shape).image}"
+            raise InvalidRequest("model.shape.image", shape.image, rule=rule, legal=legal) from error
     return makers, value.shape[1], value.shape[2:].numel()
-
-
-def _after(make: Make, value: torch.Tensor, shape: ImageNetwork) -> torch.Tensor:
-    try:
-        with on_meta(), torch.no_grad():
-            output: torch.Tensor = make().train(False)(value)
-    except RuntimeError as error:
-        rule = f"every layer leaves at least one pixel ({error})"
-        legal = f"model.shape.image={type(shape).image}"
-        raise InvalidRequest("model.shape.image", shape.image, rule=rule, legal=legal) from error
-    return output
 
 
 def layers(shape: ImageNetwork, *, dropout: float = 0.0, dtype: str = "float32") -> list[Make]:
