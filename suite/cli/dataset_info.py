@@ -18,10 +18,10 @@ from suite.core.exit_codes import Exit
 
 def sources() -> Mapping[str, Any]:
     """The class of each data set, by name."""
-    from suite.data import images, sentiment, translation
+    from suite.data import images, labelled_text, translation
     from suite.data.reading import LAYOUTS
 
-    parts = (images, sentiment, translation)
+    parts = (images, labelled_text, translation)
     return {name: vars(part)[name] for part in parts for name in LAYOUTS if name in vars(part)}
 
 

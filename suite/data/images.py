@@ -149,31 +149,25 @@ def tiny_imagenet(folder: str | os.PathLike[str]) -> Samples:
     listed, train, images, annotations = published("tiny_imagenet", folder)
     names = text_of(listed).split()
     number = {name: place for place, name in enumerate(names)}
-    photographs = [(name, path) for name in names for path in _photographs(train / name / "images")]
     rows = [line.split("\t")[:2] for line in text_of(annotations).splitlines() if line.strip()]
     strange = sorted({row[-1] for row in rows if row[-1] not in number})
     refuse([(strange, f"{annotations}: class {''.join(strange[:1])}", "a class of wnids.txt", names[0])])
-    root = Path(folder)
-    return Samples(
-        "tiny_imagenet",
-        _files(root, [path for _, path in photographs], [number[name] for name, _ in photographs]),
-        _files(root, [images / row[0] for row in rows], [number[row[1]] for row in rows]),
-        "images",
-        {"classes": len(names)},
-    )
+    photographs = [(number[name], path) for name in names for path in _photographs(train / name / "images")]
+    held_out = [(number[name], images / photograph) for photograph, name in rows]
+    needs = {"classes": len(names)}
+    return Samples("tiny_imagenet", _files(folder, photographs), _files(folder, held_out), "images", needs)
 
 
 def imagenet(folder: str | os.PathLike[str]) -> Samples:
     """ImageNet folders: train/CLASS/*.JPEG and val/CLASS/*.JPEG. Classes are numbered in the order of their names."""
     train, validation = published("imagenet", folder)
     names = _class_names(train)
-    parts = []
-    for part in (train, validation):
-        photographs = [(place, path) for place, name in enumerate(names) for path in _photographs(part / name)]
-        parts.append(
-            _files(Path(folder), [path for _, path in photographs], [place for place, _ in photographs], crop=CROP)
-        )
-    return Samples("imagenet", parts[0], parts[1], "images", {"classes": len(names)})
+    parts = (
+        [(place, path) for place, name in enumerate(names) for path in _photographs(part / name)]
+        for part in (train, validation)
+    )
+    learned, held_out = (_files(folder, part, crop=CROP) for part in parts)
+    return Samples("imagenet", learned, held_out, "images", {"classes": len(names)})
 
 
 def check_shape(name: str, folder: str | os.PathLike[str] | None, shape: Any) -> None:
@@ -237,9 +231,12 @@ def _decoded(path: Path, side: int, crop: float, colours: int) -> Bytes:
     return np.ascontiguousarray(pixels.reshape(side, side, colours).transpose(2, 0, 1))
 
 
-def _files(root: Path, paths: Sequence[Path], classes: Sequence[int], *, crop: float = 1.0) -> ImageFiles:
-    refuse([(not paths, f"no photographs in {root}", "at least one *.JPEG in each part")])
-    return ImageFiles(np.array(classes, np.int64), root, [path.relative_to(root).as_posix() for path in paths], crop)
+def _files(folder: str | os.PathLike[str], photographs: Sequence[tuple[int, Path]], *, crop: float = 1.0) -> ImageFiles:
+    """The part of a data set that consists of these classes and files."""
+    refuse([(not photographs, f"no photographs in {folder}", "at least one *.JPEG in each part")])
+    classes, paths = zip(*photographs, strict=True)
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return ImageFiles(np.array(classes, np.int64), Path(folder), names, crop)
 
 
 def _photographs(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ import psutil
 from suite.config.run import RunConfig
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
-from suite.data.graphs.synthetic_attributes import SyntheticGraph
+from suite.data.graphs.synthetic import SyntheticGraph
 from suite.runner import estimate
 from suite.runner.executors import registry
 from suite.runner.launch.launch_command import place_ranks

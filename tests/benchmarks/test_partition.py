@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.data.graphs.banded import ProteinLike
 from suite.data.graphs.communities import AmazonLike
-from suite.data.graphs.generate import RMAT, Planted
+from suite.data.graphs.generate import RMAT, Planted, ProteinLike
 from suite.gnn.partition import Partitioner, partition
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis

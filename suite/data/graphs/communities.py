@@ -15,8 +15,7 @@ from scipy.special import ndtri
 
 from suite.config.base import Count, Positive, Share, Size
 from suite.core.errors import refuse
-from suite.data.graphs.stable_rng import Draws, Floats, Ints, blocks, distinct
-from suite.data.graphs.synthetic_attributes import SyntheticGraph
+from suite.data.graphs.synthetic import Draws, Floats, Ints, SyntheticGraph, blocks, distinct
 
 
 @dataclass(frozen=True, kw_only=True)

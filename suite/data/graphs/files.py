@@ -23,8 +23,8 @@ from scipy import io, sparse
 from suite.config.base import Count
 from suite.core.errors import Broken, refuse
 from suite.data.graphs.graph import Graph
-from suite.data.graphs.synthetic_attributes import RandomAttributes
-from suite.data.reading import PIECE, file_provenance, located, readable, table
+from suite.data.graphs.synthetic import RandomAttributes
+from suite.data.reading import file_provenance, located, readable, table
 
 Edges = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, int]  # sources, targets, weights, vertices
 LARGEST = 2**31 - 1  # vertices: scipy's indices are int32 up to here, and so are part ids
@@ -79,7 +79,6 @@ class MatrixMarket(FromFile):
     """
 
     def _read(self, path: Path) -> Edges:
-        ended = _ended(path)
         rows, columns, _entries, form, kind, _symmetry = io.mminfo(path)
         numbers = form == "coordinate" and kind in ("real", "integer", "unsigned-integer", "pattern")
         refuse(
@@ -89,7 +88,8 @@ class MatrixMarket(FromFile):
                 _bounded(path, rows),
             ]
         )
-        matrix = sparse.coo_array(io.mmread(ended))
+        with _opened(path) as file:  # without a line end scipy's reader (1.17.1) ends the process
+            matrix = sparse.coo_array(io.mmread(BytesIO(file.read() + b"\n")))
         return matrix.coords[0], matrix.coords[1], None if kind == "pattern" else matrix.data, rows
 
 
@@ -155,22 +155,6 @@ class EdgeList(FromFile):
             numbers, places = np.unique(ids, return_inverse=True)
             ids, counted = places.reshape(ids.shape), max(len(numbers), 1)
         return ids[:, 0], ids[:, 1], weights, counted if self.vertices is None else self.vertices
-
-
-def _ended(path: Path) -> Path | BytesIO:
-    """The file, or its content with a final line end.
-
-    Without a line end, scipy's reader (1.17.1) ends the process if anything follows the last number, even a blank. A
-    .gz is read to its checksum.
-    """
-    with _opened(path) as file:
-        last = b""
-        while piece := file.read(PIECE):
-            last = piece[-1:]
-    if last == b"\n":
-        return path
-    with _opened(path) as file:
-        return BytesIO(file.read() + b"\n")
 
 
 def _opened(path: Path) -> gzip.GzipFile | BufferedReader:

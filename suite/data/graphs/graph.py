@@ -112,32 +112,27 @@ class Graph:
                 (w.dtype.kind not in "biuf", f"{name}: weights are {w.dtype}", "real numbers"),
             ]
         )
-        index = np.int32 if vertices <= np.iinfo(np.int32).max else np.int64  # so that a matrix needs no copy
+        w = w if w.dtype == np.float32 else w.astype(np.float64)
         try:
-            sparse.coo_array((w, (u, v)), shape=(vertices, vertices))
+            edges = sparse.coo_array((w, (u, v)), shape=(vertices, vertices))
         except (ValueError, OverflowError) as error:
             raise InvalidRequest(f"{name}: {error}", rule=f"an edge joins vertices 0 to {vertices - 1}") from error
-        u, v = u.astype(index, copy=False), v.astype(index, copy=False)
-        w = w if w.dtype == np.float32 else w.astype(np.float64)
-        said = list(notes)
-        if symmetrise:
-            ahead = u != v
-            u, v, w = (np.concatenate(pair) for pair in ((u, v[ahead]), (v, u[ahead]), (w, w[ahead])))
-            said.append(f"{int(ahead.sum())} reverse edges added")
-        if loops:
-            bare = np.ones(vertices, np.bool_)
-            bare[u[u == v]] = False
-            isolated = np.flatnonzero(bare).astype(u.dtype)
-            u, v = np.concatenate((u, isolated)), np.concatenate((v, isolated))
-            w = np.concatenate((w, np.ones(len(isolated), w.dtype)))
-            said.append(f"{len(isolated)} self loops added")
-        matrix = sparse.coo_array((w, (u, v)), shape=(vertices, vertices)).tocsr()
+        index = np.int32 if vertices <= np.iinfo(np.int32).max else np.int64
+        edges.coords = tuple(ids.astype(index, copy=False) for ids in edges.coords)
+        matrix = edges.tocsr()
         matrix.sum_duplicates()
-        if matrix.nnz < len(w):
-            said.append(f"{len(w) - matrix.nnz} duplicate edges {'merged' if merge else 'added up'}")
-            if symmetrise and weights is not None:  # one order of adding for an edge and its reverse
-                upper = sparse.triu(matrix, format="csr")
-                matrix = (upper + sparse.triu(upper, k=1).T).tocsr()
+        said, entries = list(notes), len(w)
+        if symmetrise:
+            reverse = int((u != v).sum())
+            # an edge and its reverse have one sum, bit for bit
+            matrix = (matrix + matrix.T - sparse.diags_array(matrix.diagonal())).tocsr()
+            said, entries = [*said, f"{reverse} reverse edges added"], entries + reverse
+        if loops:
+            added = int((matrix.diagonal() == 0).sum())
+            matrix = _with_loops(matrix)
+            said, entries = [*said, f"{added} self loops added"], entries + added
+        if matrix.nnz < entries:
+            said.append(f"{entries - matrix.nnz} duplicate edges {'merged' if merge else 'added up'}")
         if merge:
             matrix.data[:] = 1
         zeros = int((matrix.data == 0).sum())
@@ -187,12 +182,7 @@ def operator(graph: Graph) -> sparse.csr_array:
     Raises InvalidRequest, with vertex and number, if the weights of a vertex do not sum to a positive number, or if an
     entry of the operator is not finite.
     """
-    matrix = graph.adjacency.astype(np.float64)
-    loops = np.ones(graph.vertices)
-    rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
-    loops[rows[rows == matrix.indices]] = 0.0
-    matrix = (matrix + sparse.dia_array((loops[None, :], [0]), shape=matrix.shape)).tocsr()
-    matrix.eliminate_zeros()  # the diagonal's own, where a loop was there
+    matrix = _with_loops(graph.adjacency.astype(np.float64))
     matrix.sort_indices()
     rows = np.repeat(np.arange(graph.vertices), np.diff(matrix.indptr))
     scales = []
@@ -211,6 +201,12 @@ def operator(graph: Graph) -> sparse.csr_array:
         for bad in np.flatnonzero(~np.isfinite(matrix.data))
     )
     return matrix
+
+
+def _with_loops(matrix: sparse.csr_array) -> sparse.csr_array:
+    """The matrix with a self loop of weight 1 at every vertex that has none."""
+    bare = (matrix.diagonal() == 0).astype(matrix.dtype)
+    return (matrix + sparse.diags_array(bare)).tocsr()
 
 
 def _pieces(array: NDArray[Any], size: int = HASHED) -> Iterator[NDArray[Any]]:

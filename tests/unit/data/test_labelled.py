@@ -9,10 +9,7 @@ import pytest
 
 from suite.cli import dataset_info
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.data import sentiment
-from suite.data.sentiment import imdb
-from suite.data.snippets import PACKAGES, WORD, snippets
-from suite.data.text_classification import UNKNOWN, vocabulary_of
+from suite.data.labelled_text import CODE_WORD, PACKAGES, UNKNOWN, imdb, snippets, vocabulary_of
 from tests.support.refusals import refused
 from tests.unit.data.written import lstm, write
 
@@ -32,7 +29,7 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     data = snippets(folder=library, length=3, train=14, validation=4)
     assert (data.needs["classes"], data.samples, data.held_out) == (8, 8 * 14, 8 * 4)
     files = [[f"{package} file {number}" for number in range(9)] for package in PACKAGES]
-    words = vocabulary_of((WORD.findall(name) for names in files for name in names), 99)
+    words = vocabulary_of((CODE_WORD.findall(name) for names in files for name in names), 99)
     assert not set(words) & {"left", "out"}
     sides = []
     for part in (data.train, data.validation):
@@ -100,7 +97,7 @@ def test_imdb_reads_its_published_folders(reviews: Path) -> None:
 def test_parts_without_reviews_are_refused(reviews: Path) -> None:
     (reviews / "test/neg/0_2.txt").unlink()
     with refused(InvalidRequest, subject="neg"):
-        sentiment.check_folder("imdb", reviews)
+        imdb(reviews)
 
 
 def test_samples_and_classes_are_counted_on_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.data import batches, sentiment, snippets, text, translation
+from suite.data import batches, labelled_text, text, translation
 from suite.data import images as data_images
 from suite.data.batches import KEPT, Lazy, draw_batches, map_batches, size
 from suite.data.images import ImagesInMemory
+from suite.data.labelled_text import Texts
 from suite.data.reading import LAYOUTS, OWN, check_folder
 from suite.data.samples import Samples, order
-from suite.data.text_classification import Texts, labelled
 from tests.support.refusals import refused
 from tests.unit.data.written import lstm, vgg, write
 
@@ -69,7 +69,7 @@ def test_provenance_is_of_samples_and_of_classes() -> None:
     assert (said["name"], said["bytes"]) == ("numbered", 2 * 9)
     assert said["sha256"] != images(8).provenance()["sha256"]
     pair = [Texts(np.arange(9, dtype=np.uint16), np.arange(1, 10), classes) for classes in (np.zeros(9), np.ones(9))]
-    assert len({labelled("texts", part, part, 2, 9).provenance()["sha256"] for part in pair}) == 2
+    assert len({Samples("texts", part, part, "labelled_text", {}).provenance()["sha256"] for part in pair}) == 2
 
 
 def draw(number: int) -> Any:
@@ -124,8 +124,8 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as unknown:
         check_folder("imdbx", tmp_path)
     assert (unknown.value.value, "imdb" in unknown.value.legal) == ("imdbx", True)
-    with refused(InvalidRequest, subject="has no asyncio"):
-        snippets.check_folder("snippets", tmp_path)
+    with refused(InvalidRequest, "data.source.train"):
+        labelled_text.snippets(folder=tmp_path)
     for name in OWN:
         check_folder(name)
     assert text.check_folder is translation.check_folder is data_images.check_folder is check_folder
@@ -133,7 +133,7 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
 
 WMT16 = ("train.tok.clean.bpe.32000", "newstest2014.tok.bpe.32000")
 TEXTS: tuple[tuple[Callable[[Path], object], Sequence[str]], ...] = (  # the first file is damaged
-    (sentiment.imdb, [f"{part}/{name}/0_9.txt" for part in ("train", "test") for name in ("neg", "pos")]),
+    (labelled_text.imdb, [f"{part}/{name}/0_9.txt" for part in ("train", "test") for name in ("neg", "pos")]),
     (translation.wmt16, ["vocab.bpe.32000", *(f"{part}.{language}" for part in WMT16 for language in ("en", "de"))]),
     (data_images.tiny_imagenet, ["wnids.txt", "val/val_annotations.txt", "val/images/a.JPEG", "train/a/images/a.JPEG"]),
 )
@@ -153,7 +153,7 @@ UNREADABLE: tuple[tuple[Any, str, Any, str, Any, str], ...] = (  # tests/conf/co
     (data_images, "cifar_100", vgg(32, 1, 100), "model.shape.colours", "1", "model.shape.colours=3"),
     (data_images, "cifar_100", vgg(32, 3, 10), "model.shape.classes", 10, "model.shape.classes=100"),
     (text, "wikitext_103", vgg(8, 1, 10), "data", "wikitext_103", ""),
-    (sentiment, "imdb", lstm(classes=1), "model.shape.classes", 1, "model.shape.classes=2"),
+    (labelled_text, "imdb", lstm(classes=1), "model.shape.classes", 1, "model.shape.classes=2"),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from suite.core.errors import InvalidRequest
 from suite.data.graphs import Graph, operator
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
-from suite.data.graphs.synthetic_attributes import SyntheticGraph
+from suite.data.graphs.synthetic import SyntheticGraph
 from tests.support.refusals import fault, refused
 
 SMALL: dict[str, SyntheticGraph] = {

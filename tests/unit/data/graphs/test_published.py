@@ -13,8 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from suite.core.errors import InvalidRequest
-from suite.data.graphs.ogb import Ogb
-from suite.data.graphs.pyg import Reddit
+from suite.data.graphs.published import Ogb, Reddit
 from tests.support.refusals import fault, refused
 from tests.unit.data.written import write
 
