@@ -13,7 +13,7 @@ from suite.comm.p2p.threads import LoopbackWorld, run
 from suite.config.compose import resolve
 from suite.config.locate import locate
 from suite.gnn import partition_data
-from suite.gnn.settings import graph_settings
+from suite.gnn.settings import required
 
 SMALL = ("graph=rmat", "graph.source.vertices=256", "graph.source.features=6", "graph.source.classes=3")
 EPOCHS = 5
@@ -38,7 +38,7 @@ def train_losses(overrides: Sequence[str], processes: int, replication: int, fol
     results: list[Any] = run(processes, rank)
     metrics = prepared.metrics
     # forward products of the evaluation: as wide as features and hidden layers
-    widths = graph_settings(config).source.arguments["features"] + 2 * 16
+    widths = required(config.graph).source.arguments["features"] + 2 * 16
     evaluated = int(metrics["rows_sent"].values[0]) * 8 * widths
     sent = sum(rank_bytes for _, rank_bytes in results)
     planned = EPOCHS * metrics["planned_bytes"].values[0] + evaluated

@@ -1,7 +1,7 @@
 """Full-graph GNN training on many processes: vertex partitioning and exchange of boundary rows.
 
 plan.py           rows that one sparse product moves, counted before any process starts (numpy, scipy)
-local_block.py    one process's part of a plan; rank_shard.py adds the data of its vertices
+rank_shard.py     one process's part of a plan, and the data of its vertices
 partition/        partitioners, which assign vertices to processes
 partition_data.py preparation of a run: graph, partition, plan and one shard per rank
 exchange.py       messages of a distributed sparse product (torch)

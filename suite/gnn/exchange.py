@@ -19,8 +19,8 @@ from suite import accelerator
 from suite.core.errors import InvalidRequest
 from suite.core.protocols import Group, Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
-from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import Placement, validate_form
+from suite.gnn.rank_shard import LocalBlock
 
 
 class SpanRecorder:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from suite.gnn.local_block import LocalBlock
-from suite.gnn.rank_shard import RankShard
+from suite.gnn.rank_shard import LocalBlock, RankShard
 from suite.workload.gcn import GCN
 
 INDEX = {"cpu": 8, "cuda": 4}  # bytes: torch's kernels on a CPU take 64-bit indices, and copy narrower ones

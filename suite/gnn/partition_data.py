@@ -21,7 +21,7 @@ from suite.gnn.memory import predict_memory
 from suite.gnn.partition import Partition, Partitioner, partition
 from suite.gnn.plan import Placement, validate_form
 from suite.gnn.rank_shard import build_plans, build_shards, is_symmetric, sorted_transpose
-from suite.gnn.settings import exchange_settings, graph_settings, partitioner_settings, shape_of
+from suite.gnn.settings import required, shape_of
 from suite.memory.optimizer_states import states_of
 from suite.simulate.full_graph import FullGraph
 
@@ -41,17 +41,17 @@ def graph_of(config: RunConfig) -> tuple[Graph, csr_array, csr_array]:
 
     Partitioners get A^T because it moves the wide features.
     """
-    return _load_graph(json.dumps(graph_settings(config).source.data(), sort_keys=True), config.seed)
+    return _load_graph(json.dumps(required(config.graph).source.data(), sort_keys=True), config.seed)
 
 
 def placement_of(config: RunConfig) -> Placement:
     """The process grid, with P = grid.data. Raises InvalidRequest where the replication does not divide P."""
-    exchange = exchange_settings(config)
+    exchange = required(config.exchange)
     return Placement.of(config.grid.build().size, exchange.replication, exchange.assignment)
 
 
 def partitioner_of(config: RunConfig) -> Partitioner:
-    partitioner: Partitioner = partitioner_settings(config).build()
+    partitioner: Partitioner = required(config.partitioner).build()
     return partitioner
 
 
@@ -76,7 +76,7 @@ def validate_run(config: RunConfig) -> None:
         ],
         Unsupported,
     )
-    placement, exchange = placement_of(config), exchange_settings(config)
+    placement, exchange = placement_of(config), required(config.exchange)
     partitioner_of(config)
     validate_form(
         exchange.form,
@@ -91,7 +91,7 @@ def validate_run(config: RunConfig) -> None:
 def features_and_classes(config: RunConfig, graph: Graph) -> tuple[int, int]:
     """Number of features and of classes. Raises InvalidRequest for a graph without either."""
     features, missing = graph.features, "features" if graph.features is None else "labels"
-    what, legal = f"graph={graph_settings(config).name} has no {missing}", "graph.source.features=300"
+    what, legal = f"graph={required(config.graph).name} has no {missing}", "graph.source.features=300"
     refuse([(features is None or not graph.classes, what, "features and labels, read or drawn", legal)])
     assert features is not None
     return int(features.shape[1]), int(graph.classes)
@@ -117,7 +117,7 @@ class Prepared:
         begin = monotonic()
         forward, backward = build_plans(matrix, self.partition.parts, placement)
         plan_seconds = monotonic() - begin
-        model, exchange = config.model, exchange_settings(config)
+        model, exchange = config.model, required(config.exchange)
         shape, form = shape_of(model), "oblivious" if exchange.oblivious else exchange.form
         folder.mkdir(parents=True, exist_ok=True)
         rank_memory, width = [], WIDTH[model.dtype]

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from suite.config.graphs import ExchangeConfig, GraphConfig, PartitionerConfig
 from suite.config.network import Model
-from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import Unsupported
 from suite.workload.gcn import GCN
 
-Group = TypeVar("Group", GraphConfig, PartitionerConfig, ExchangeConfig)
+Group = TypeVar("Group")
 
 
-def graph_settings(config: RunConfig) -> GraphConfig:
-    return _require("graph", config.graph)
-
-
-def partitioner_settings(config: RunConfig) -> PartitionerConfig:
-    return _require("partitioner", config.partitioner)
-
-
-def exchange_settings(config: RunConfig) -> ExchangeConfig:
-    return _require("exchange", config.exchange)
-
-
-def _require(name: str, group: Group | None) -> Group:
-    """The group. Raises InvalidRequest where the run's executor reads no graph, so that the group is None."""
-    if group is None:
-        raise InvalidRequest(
-            f"a run without {name}", rule="its executor trains a whole graph", legal="executor=full_graph"
-        )
+def required(group: Group | None) -> Group:
+    """A group that only runs on a whole graph have, such as config.graph, or a key that the parent process sets."""
+    assert group is not None, "a rule of the config gives a run on a graph an executor that reads one"
     return group
 
 

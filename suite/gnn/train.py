@@ -27,7 +27,7 @@ from suite.engine.states.flat_layout import LayoutFactory
 from suite.engine.states.state import ModelState
 from suite.gnn.exchange import Exchange, SpanRecorder
 from suite.gnn.rank_shard import RankShard
-from suite.gnn.settings import exchange_settings, graph_settings, shape_of
+from suite.gnn.settings import required, shape_of
 from suite.memory import resident
 from suite.models.gcn import layers
 from suite.workload.gcn import GCN
@@ -187,10 +187,7 @@ class GraphSystem(System):
         return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
-        model, exchange, folder = config.model, exchange_settings(config), graph_settings(config).holdings
-        if folder is None:
-            rule = "the folder of the ranks' shards, which the parent process sets"
-            raise InvalidRequest("graph.holdings=null", rule=rule)
+        model, exchange, folder = config.model, required(config.exchange), required(required(config.graph).holdings)
         self.trainer = Trainer(
             RankShard.load(Path(folder) / f"rank-{world.rank}.npz"),
             world,

@@ -20,7 +20,7 @@ from suite.gnn.partition.simple import Random
 from suite.gnn.partition_data import rows
 from suite.gnn.plan import count_volumes
 from suite.gnn.rank_shard import sorted_transpose
-from suite.gnn.settings import exchange_settings, shape_of
+from suite.gnn.settings import required, shape_of
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.full_graph import FullGraph
 from suite.simulate.network.machine import Machine
@@ -75,7 +75,7 @@ class VolumeExecutor:
 
     def full_graph(self, config: RunConfig, graph: Any, matrix: csr_array, parts: Any) -> FullGraph:
         """The configured training run on a partition."""
-        exchange, model = exchange_settings(config), config.model
+        exchange, model = required(config.exchange), config.model
         placement = partition_data.placement_of(config)
         backward = forward = count_volumes(matrix, parts, placement.parts, placement)
         if not graph.symmetric:

@@ -19,8 +19,8 @@ from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.config.compose import resolve
 from suite.gnn import partition_data
 from suite.gnn.exchange import Aware, SpanRecorder
-from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan, Placement
+from suite.gnn.rank_shard import LocalBlock
 from tests.support.samples import measured_elsewhere, play, take_turns, tell
 
 GRAPHS = {

@@ -31,7 +31,7 @@ from suite.gnn.partition.simple import Random
 from suite.gnn.partition_data import Prepared, partitioner_of
 from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import RankShard
-from suite.gnn.settings import graph_settings
+from suite.gnn.settings import required
 from suite.gnn.train import GraphSystem, Trainer
 from suite.papers.measured import one_thread
 from suite.papers.sparse_gnn.cluster_runs import GraphLab
@@ -135,7 +135,7 @@ def epochs_to_converge(
     `graph_options` are overrides of the configuration.
     """
     config = resolve(["executor=full_graph", "system=sparsity_aware", "partitioner=random", *graph_options])
-    graph: Any = build(graph_settings(config).source.data()).load(config.seed)
+    graph: Any = build(required(config.graph).source.data()).load(config.seed)
     _, shards = shards_of(graph, Placement(1), dtype="float32", partitioner=partitioner_of(config))
 
     def main(world: Any) -> list[float]:
@@ -190,7 +190,7 @@ def partitioner_calls(question: Question, lab: GraphLab, *, epochs: int = 5) -> 
     def calls(processes: int, c: int) -> int:
         with TemporaryDirectory() as folder:
             config, _ = prepare_run(processes, c, Path(folder))
-            graph = graph_settings(config).model_copy(update={"holdings": str(Path(folder) / "shards")})
+            graph = required(config.graph).model_copy(update={"holdings": str(Path(folder) / "shards")})
             rank_config = config.model_copy(update={"graph": graph})
 
             def main(world: Any) -> None:

@@ -15,8 +15,8 @@ import torch
 from suite.comm.p2p.threads import run
 from suite.config.locate import locate
 from suite.gnn.exchange import SpanRecorder
-from suite.gnn.local_block import LocalBlock
 from suite.gnn.plan import ExchangePlan
+from suite.gnn.rank_shard import LocalBlock
 from suite.papers.measured import after, before
 
 

@@ -14,10 +14,10 @@ from suite.claims.claim import Claim
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.generate import AmazonLike, RedditLike
 from suite.gnn import train
-from suite.gnn.local_block import LocalBlock
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import ExchangePlan, Placement
+from suite.gnn.rank_shard import LocalBlock
 from suite.papers.sparse_gnn import measured_runs, measured_watch
 from suite.papers.sparse_gnn import measured_wire as wire
 from suite.papers.sparse_gnn.cluster_runs import RANDOM, GraphLab
