@@ -26,12 +26,12 @@ from suite.report.load import ReportStore, StoredRecord, real, text_at
 from suite.stats import inference
 
 BEST_FIRST = (Source.MEASURED, Source.EMULATED, Source.SIMULATED, Source.ANALYTIC)
-_NEEDS = {
+NEEDS: Mapping[str, str] = {  # of a claim that was not run, by its reach
     "analytic": "a record computed from the suite's own formulas",
-    "cpu": "a run of it on a CPU",
-    "gpu": "a run of it on a GPU",
-    "cluster": "a simulated or measured run of its cluster",
-    "data": "a run on its data set, or on a stand-in for it",
+    "cpu": "a run on a CPU",
+    "gpu": "a run on a GPU",
+    "cluster": "a simulated or measured run of the cluster",
+    "data": "a run on the data set, or on a stand-in for it",
 }
 Case = tuple[float, ...]
 # evidence of a metric that states none, by the source of its record; of runs, the first
@@ -102,8 +102,7 @@ def judge(claims: Iterable[Claim], store: ReportStore, *, hold: bool = True) -> 
 def _headline(claim: Claim, found: Sequence[Judged]) -> Judged:
     """The answer with the strongest evidence among those with a value, and the other answers."""
     if not found:
-        requirement = _NEEDS.get(claim.reach, "a record")
-        return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {requirement}")
+        return Judged(claim, Verdict.NOT_RUN, f"nothing here answers it: it needs {NEEDS[claim.reach]}")
     ranked = sorted(found, key=lambda one: (one.verdict is Verdict.NOT_RUN, _rank(one)))
     return replace(ranked[0], others=tuple(ranked[1:]))
 
@@ -127,7 +126,7 @@ def _values_of_metric(claim: Claim, answer: AnswerRow, holders: Mapping[str, Seq
     """Our values from the metric with the claim's id. holders: as in _StoreIndex."""
     matching = [entry for entry in holders.get(claim.id, ()) if _has_evidence(entry, claim, answer.evidence)]
     if not matching:
-        return _StoredAnswer(fault=f"no record holds it: it needs {_NEEDS.get(claim.reach, 'a record')}")
+        return _StoredAnswer(fault=f"no record holds it: it needs {NEEDS[claim.reach]}")
     if not (fit := [entry for entry in matching if entry.record.outcome is Outcome.OK]):
         return _StoredAnswer(fault=f"no run of it ended well: {_outcomes(matching)}")
     entry = max(fit, key=_precedence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 NONE = "–"  # a missing value
 SYMBOLS = {"percent": "%", "gigabyte": "GB", "day": "days", "byte": "bytes", "count": ""}  # of units, on an axis
@@ -83,6 +84,14 @@ def short(value: float) -> str:
     """A number with four digits; whole numbers below a million in full."""
     whole = math.isfinite(value) and float(value).is_integer()
     return plain(value if whole or not math.isfinite(value) else float(f"{value:.4g}"))
+
+
+def interval(ends: tuple[float, float], number: Callable[[float], str] = plain) -> str:
+    """A printed range, of which one end may be open: '22 to 37', 'at least 13', 'at most 3'."""
+    low, high = ends
+    if math.isinf(high):
+        return f"at least {number(low)}"
+    return f"at most {number(high)}" if math.isinf(low) else f"{number(low)} to {number(high)}"
 
 
 def round_number(value: float) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from suite.claims import load
-from suite.claims.claim import Check, Judged, Scope, Verdict
+from suite.claims import judge, load
+from suite.claims.claim import Check, Evidence, Judged, Scope, Verdict
 from suite.claims.claim_text import command, terms
 from suite.claims.plain_answers import TONES, PlainAnswer, because, plain_answer
 from suite.core.values import Json
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, at, text_at
-from suite.report.names import NONE, named, round_number
+from suite.report.names import NONE, interval, named, round_number
 from suite.report.names import unit as unit_of
 from suite.report.panels.published_figures import Paper
 from suite.report.plots import figure, plots
@@ -100,8 +99,14 @@ def races(
     return sorted(found, key=lambda race: race.quickest)
 
 
-def machine(entries: Sequence[StoredRecord]) -> str:
-    """The runs of this machine with its name, then those of other machines; empty without runs."""
+def committed_on(item: Judged) -> str:
+    """The machine of the committed record that a verdict rests on; empty for a run of this machine and for none."""
+    folder, _, rest = item.record.partition("/")
+    return rest.partition("/")[0] if folder == "measured" else ""
+
+
+def machine(entries: Sequence[StoredRecord], judged: Sequence[Judged]) -> str:
+    """The runs of this machine with its name, those of other machines, and how many verdicts rest on either."""
     here = [entry for entry in entries if not entry.machine]
     made = [entry.record.provenance for entry in here]
     known: Mapping[str, Json] = next((each for each in reversed(made) if text_at(each, "machine", "processor")), {})
@@ -109,6 +114,12 @@ def machine(entries: Sequence[StoredRecord]) -> str:
     said = [f"This machine ({name}, {cores} cores): {overview(here)}" if name else overview(here)]
     if others := [entry for entry in entries if entry.machine]:
         said.append(f"Committed with the project: {overview(others)}")
+    measured = [item for item in judged if item.evidence in (Evidence.MEASURED, Evidence.EMULATED)]
+    places = ((place := committed_on(item)) and f"committed records of {place}" for item in measured)
+    counts = Counter(place or "runs of this machine" for place in places)
+    if counts:
+        rest = ", ".join(f"{count} on {place}" for place, count in sorted(counts.items(), reverse=True))
+        said.append(f"Measured verdicts rest {rest}.")
     return " ".join(filter(None, said))
 
 
@@ -153,12 +164,20 @@ def papers(judged: Sequence[Judged], found: Sequence[Paper]) -> list[FrontPaper]
 def _headline(words: str, item: Judged) -> FrontClaim:
     answer = plain_answer(item.verdict, item.evidence)
     exact, unit = isinstance(item.claim.value, float | tuple), unit_of(item.claim.unit)
-    evidence = [str(item.evidence)] if item.evidence else []
+    value = item.claim.value
+    printed = (
+        interval(value, round_number)
+        if isinstance(value, tuple)
+        else round_number(value)
+        if isinstance(value, float)
+        else ""
+    )
+    evidence = [" on ".join(filter(None, (item.evidence, committed_on(item))))] if item.evidence else []
     evidence += ["stand-in"] if item.evidence and item.scope is Scope.STAND_IN else []
     return FrontClaim(
         words,
         claim_tables.anchor(item.claim.id),
-        f"{_printed(item)} {unit}".strip() if exact else NONE,
+        f"{printed} {unit}".strip() if exact else NONE,
         _ours(item, unit) if item.ours else NONE,
         ", ".join(evidence),
         answer.value,
@@ -186,22 +205,11 @@ def _ours(item: Judged, unit: str) -> str:
     )
 
 
-def _printed(item: Judged) -> str:
-    """The printed number with three digits, or the ends of the printed range: '22 to 37', 'at least 13'."""
-    if not isinstance(item.claim.value, tuple):
-        return round_number(float(item.claim.value))
-    low, high = item.claim.value
-    if math.isinf(high):
-        return f"at least {round_number(low)}"
-    return f"at most {round_number(high)}" if math.isinf(low) else f"{round_number(low)} to {round_number(high)}"
-
-
 def missing(judged: Sequence[Judged]) -> list[NotRun]:
     """The claims that were not run, by what they need, the most first, each with its most common command."""
     commands: dict[str, list[str]] = {}
     for item in judged:
         if item.verdict is Verdict.NOT_RUN:
-            needs = item.why.partition("it needs ")[2].replace(" its ", " their ") or "a run that ends well"
-            commands.setdefault(needs, []).append(command(item))
+            commands.setdefault(judge.NEEDS[item.claim.reach], []).append(command(item))
     found = [NotRun(len(lines), needs, Counter(lines).most_common(1)[0][0]) for needs, lines in commands.items()]
     return sorted(found, key=lambda one: -one.count)

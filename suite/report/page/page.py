@@ -207,9 +207,16 @@ def render(
         (name, provenance_table.facts([one for one in store.entries if one.machine == name]))
         for name in sorted({entry.machine for entry in store.entries})
     ]
-    races, missing, here = front.races(held.groups, held.findings), front.missing(judged), front.machine(store.entries)
     texts = {
-        INDEX: shown("front", INDEX, titles[INDEX], races=races, fronts=fronts, missing=missing, here=here),
+        INDEX: shown(
+            "front",
+            INDEX,
+            titles[INDEX],
+            races=front.races(held.groups, held.findings),
+            fronts=fronts,
+            missing=front.missing(judged),
+            here=front.machine(store.entries, judged),
+        ),
         EXPERIMENTS: shown("experiments", EXPERIMENTS, titles[EXPERIMENTS], facts=facts),
     }
     if accuracy:

@@ -18,7 +18,7 @@ from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settin
 from suite.claims.claim_text import command
 from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
 from suite.report.load import ReportStore, StoredRecord, text_at
-from suite.report.names import NONE, plain, short
+from suite.report.names import NONE, interval, plain, short
 from suite.report.tables import scorecard
 from suite.report.tables.record_tables import Cell, Column, Table, address
 
@@ -92,12 +92,7 @@ def published(claim: Claim) -> Cell:
     if isinstance(value, str):
         return Cell(value)
     if isinstance(value, tuple):
-        low, high = value
-        if math.isinf(high):
-            return Cell(f"≥ {plain(low)}", low)
-        if math.isinf(low):
-            return Cell(f"≤ {plain(high)}", high)
-        return Cell(f"{plain(low)} … {plain(high)}", low)
+        return Cell(interval(value), next(filter(math.isfinite, value)))
     return Cell(plain(value), float(value))
 
 

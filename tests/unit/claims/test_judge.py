@@ -559,8 +559,8 @@ def test_values_that_cannot_be_used_answer_nothing() -> None:
         (ORDER, [entry([1.0] * 4)], "4 values"),
         (ORDER, [entry([1, 2, math.inf])], "1 of our 3 values"),
         (replace(BASE, answers=()), [entry([50.0])], "cluster"),
-        *((replace(BASE, reach=reach), [entry([1.0], name="c.y")], "") for reach in judge._NEEDS),
-        *((replace(BASE, reach=reach, answers=()), [], "") for reach in judge._NEEDS),
+        *((replace(BASE, reach=reach), [entry([1.0], name="c.y")], "") for reach in judge.NEEDS),
+        *((replace(BASE, reach=reach, answers=()), [], "") for reach in judge.NEEDS),
     ):
         judged = judge_alone(claim, *entries)
         assert (judged.verdict, judged.ours, judged.others) == (Verdict.NOT_RUN, (), ())

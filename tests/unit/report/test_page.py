@@ -203,10 +203,12 @@ def test_hostile_text_is_text_and_nothing_is_written_outside(tmp_path, monkeypat
     (elsewhere / "<b>.json").write_text("<script>")
     encodable = evil.replace("\ud800", "?")
     accuracy.write(folder, {"group": encodable, "family": encodable})
-    names = ("id", "paper", "where", "quantity", "system", "versus", "unit", "kind", "reach", "value", "hedge")
+    names = ("id", "paper", "where", "quantity", "system", "versus", "unit", "kind", "value", "hedge")
     row = AnswerRow(Evidence.MEASURED, figure=evil, function=evil, stand_in=evil, identity=True, turned_by=(evil,))
     by_runs = AnswerRow(Evidence.DERIVED, experiment=evil, labels=(evil,), metric=evil)
-    claim = Claim(**dict.fromkeys(names, evil), setting={evil: evil}, terms=(evil, evil + "2"), check=Check.EQUAL)
+    claim = Claim(
+        **dict.fromkeys(names, evil), reach="cpu", setting={evil: evil}, terms=(evil, evil + "2"), check=Check.EQUAL
+    )
     claim = replace(claim, answers=(row, by_runs), cases=Cases.SOME)
     decision = Decision(evil, evil, evil, evil, evil, evil, claims=(evil, evil + "3"))
     monkeypatch.setattr(load, "claims", lambda: (claim, replace(claim, id=evil + "4", answers=())))

@@ -144,7 +144,7 @@ def test_claim_row_has_values_and_a_link_to_the_record(answered) -> None:
     assert order[4:6] == ["axonn is fastest", "4 values · run | axonn: 1, 3 gpipe: 2, 4"]
     assert order[8] == "as published"
     assert unanswered[5] == unanswered[7] == "–"
-    assert other[4] == "≥ 2"
+    assert other[4] == "at least 2"
 
 
 def test_experiment_shows_its_claims_and_runs_link_to_their_configuration(answered) -> None:
@@ -230,6 +230,14 @@ def test_a_simulated_verdict_shows_its_sensitivity_and_whether_it_turns() -> Non
     assert re.findall(">([^<]+)</option>", menu) == ["all", "turns", "stays", "not varied", "no model"]
 
 
+def test_front_page_tells_runs_of_this_machine_from_committed_records() -> None:
+    found = [judged(claim(f"a.{n}"), Verdict.DIFFERS, record="records/a.json") for n in range(2)]
+    found += [judged(claim("b"), Verdict.DIFFERS, record="measured/far/b.jsonl#1"), judged(claim("c", reach="gpu"))]
+    text = Page(render(in_store(), judged=found)["index.html"]).words()
+    assert "Measured verdicts rest 2 on runs of this machine, 1 on committed records of far." in text
+    assert "1 claim needs a run on a GPU" in text
+
+
 def test_analytic_experiment_has_no_table_of_systems() -> None:
     for source, shown in ((Source.ANALYTIC, False), (Source.MEASURED, True)):
         assert ('aria-label="Systems side by side"' in site(render(in_store(make("x", source=source))))) is shown
@@ -262,9 +270,9 @@ def test_numbers_as_the_papers_print_them() -> None:
     ):
         assert (plain(value), short(value)) == (text, ours)
     for printed, text, key in (
-        ((49.4, 54.78), "49.4 … 54.78", 49.4),
-        ((float("-inf"), 3.0), "≤ 3", 3.0),
-        ((13.0, float("inf")), "≥ 13", 13.0),
+        ((49.4, 54.78), "49.4 to 54.78", 49.4),
+        ((float("-inf"), 3.0), "at most 3", 3.0),
+        ((13.0, float("inf")), "at least 13", 13.0),
         ("independent of G_inter", "independent of G_inter", None),
     ):
         cell = published(claim(value=printed))
