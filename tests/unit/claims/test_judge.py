@@ -50,8 +50,6 @@ def of_runs(claim: Claim, labels: Sequence[str], metric: str = "batch_time", **c
 
 
 BASE = Claim("c.x", "axonn", "Table I", "batch_time", "axonn", 50.0, "second", "number", "cluster", answers=(row(),))
-COUNT = replace(BASE, tolerance=0.0, because="a count")
-RANGE = replace(BASE, value=(49.4, 54.78), check=Check.RANGE)
 ENDS = replace(BASE, value=(10.0, 40.0), check=Check.ENDS, kind="range", terms=("least", "largest"))
 ORDER = replace(BASE, value="a < b < c", kind="ordering", check=Check.RISES, terms=("a", "b", "c"))
 EQUAL = replace(ORDER, check=Check.EQUAL)
@@ -153,25 +151,14 @@ NEUTRAL_POINTS = [  # claim, values by place: inside, on the published side, out
 def test_a_trend_is_the_published_side_of_the_neutral_point() -> None:
     """Only a stand-in gains by the direction; elsewhere it is a note on a value that differs."""
     for claim, *places in NEUTRAL_POINTS:
-        for place, values in enumerate(places):
-            for value in values:
-                note = f"on the published side of {claim.neutral:g}" if place == 1 else ""
-                for evidence in (MEASURED, DERIVED, SIMULATED, EMULATED):
-                    modelled = evidence in (SIMULATED, EMULATED)
-                    best = (
-                        (Verdict.NOT_MATCHED if modelled else Verdict.DIFFERS)
-                        if place
-                        else (Verdict.MATCHED if modelled else Verdict.REPRODUCED)
-                    )
-                    judged = judge_values(answered(claim, evidence), [value])
-                    assert (judged.verdict, judged.note) == (best, note), (claim, value)
-                    if not modelled:
-                        judged = judge_values(answered(claim, evidence, stand_in=OTHER), [value])
-                        expected = Verdict.DIFFERS_ON_STAND_IN if place == 2 else Verdict.TREND_ONLY
-                        assert (judged.verdict, judged.note) == (expected, note), (claim, value)
-    stand_in = answered(SPEEDUP, stand_in=OTHER)
-    assert verdict(stand_in, [1.5, 1.1]) is Verdict.TREND_ONLY
-    assert verdict(stand_in, [1.5, 1.1, 0.9]) is Verdict.DIFFERS_ON_STAND_IN
+        for place, value in ((place, value) for place, values in enumerate(places) for value in values):
+            note = f"on the published side of {claim.neutral:g}" if place == 1 else ""
+            for stand_in, holds, fails in (
+                ("", Verdict.REPRODUCED, Verdict.DIFFERS),
+                (OTHER, Verdict.TREND_ONLY, Verdict.TREND_ONLY if place == 1 else Verdict.DIFFERS_ON_STAND_IN),
+            ):
+                judged = judge_values(answered(claim, stand_in=stand_in), [value])
+                assert (judged.verdict, judged.note) == (fails if place else holds, note), (claim, value)
     near = answered(replace(SPEEDUP, value=1.05), MEASURED, stand_in=OTHER)  # the tolerance includes the other side
     assert (verdict(near, [1.02]), verdict(near, [0.98])) == (Verdict.TREND_ONLY, Verdict.DIFFERS_ON_STAND_IN)
 
@@ -198,26 +185,6 @@ def test_reasons_name_the_values_that_were_compared() -> None:
         why = judge_values(claim, values).why
         assert all(part in why for part in parts), (why, parts)
     assert "may" not in judge_values(hedged(ORDER, Cases.ALL), [1, 2, 3, 4, 5, 6]).why
-
-
-@pytest.mark.parametrize(
-    ("cases", "enough", "too_few"),
-    [(Cases.ALL, [2, 3, 4], [1, 2, 3]), (Cases.MOST, [2, 2, 3], [1, 1, 2]), (Cases.SOME, [1, 1, 1], [0, 0, 0])],
-)
-def test_a_claim_holds_in_as_many_cases_as_it_says(cases: Cases, enough: list[int], too_few: list[int]) -> None:
-    """Half of the cases are not most of them, and each value of a range is a case."""
-    for claim, holds, fails in (
-        (BASE, (50.0,), (60.0,)),
-        (replace(BASE, value=(1.0, 50.0), check=Check.RANGE, kind="range", terms=("12b",)), (50.0,), (51.0,)),
-        (ENDS, (10.0, 40.0), (10.0, 50.0)),
-        (ORDER, (1.0, 2.0, 3.0), (3.0, 2.0, 1.0)),
-        (FORMULA, (56, 128, 28), (56, 128, 29)),
-    ):
-        for total, good, bad in zip((2, 3, 4), enough, too_few, strict=True):
-            for count, expected in ((good, Verdict.REPRODUCED), (bad, Verdict.DIFFERS)):
-                good_cases, bad_cases = holds * count, fails * (total - count)
-                assert verdict(hedged(claim, cases), good_cases + bad_cases) is expected, (claim, count, total)
-                assert verdict(hedged(claim, cases), bad_cases + good_cases) is expected, (claim, count, total)
 
 
 # The rules, in their order
@@ -296,16 +263,6 @@ def test_a_constant_fitted_to_another_cell_feeds_the_model(evidence: Evidence) -
             assert judge_values(claim, [value], *others, fed_by=names).verdict is expected, (here, there, names)
 
 
-def test_places_name_all_their_tables_and_figures() -> None:
-    for where, names in {
-        "Tables I and II": {"axonn Table I", "axonn Table II"},
-        "Figures 5, 6 and 7": {"axonn Figure 5", "axonn Figure 6", "axonn Figure 7"},
-        "Figures 2(a) and 3": {"axonn Figure 2", "axonn Figure 3"},
-        "Section VI-B": set(),
-    }.items():
-        assert replace(BASE, where=where).displays == names
-
-
 @pytest.mark.parametrize(
     ("figure", "evidence", "expected"),
     [
@@ -359,35 +316,6 @@ def test_a_model_has_to_be_nearer_than_the_null_model(evidence: Evidence) -> Non
         assert "fitted to c.other" in judged.why
 
 
-def test_only_a_model_is_fed_and_has_a_null_model() -> None:
-    other = replace(BASE, id="c.other")
-    for answer, fed_by, expected in (
-        (row(), ["c.other"], Verdict.REPRODUCED),
-        (row(MEASURED, stand_in=OTHER), ["c.other"], Verdict.TREND_ONLY),
-        (row(PRINTED), ["c.other"], Verdict.CONSISTENT),
-        (row(SIMULATED, restates=RESTATED), ["c.other"], Verdict.CONSISTENT),
-        (row(SIMULATED), [FITTED], Verdict.CALIBRATED),
-    ):
-        claim = replace(BASE, answers=(answer,))
-        for null in ([], [50.0]):
-            assert judge_values(claim, [50.0], other, fed_by=fed_by, null=null).verdict is expected, answer
-
-
-def test_printed_numbers_agree_to_the_last_digit() -> None:
-    """Eight percent applies to measured values, not to a paper's own arithmetic."""
-    for changes, inside, outside in (
-        ({"value": 50.0}, 50.9, 51.1),
-        ({"value": 0.62}, 0.6295, 0.6305),
-        ({"value": -20.0}, -20.9, -21.1),
-        ({"tolerance": 0.05}, 52.5, 52.6),
-        ({"value": (40.0, 60.0), "check": Check.RANGE}, 60.0, 60.1),
-    ):
-        printed = answered(replace(BASE, **changes), PRINTED)
-        assert verdict(printed, [inside]) is Verdict.CONSISTENT, changes
-        assert verdict(printed, [outside]) is Verdict.CONTRADICTED, changes
-    assert verdict(BASE, [51.1]) is Verdict.REPRODUCED
-
-
 # Evidence
 
 STANDS_FOR = {  # possible evidence of a value that states none
@@ -425,18 +353,6 @@ def test_value_without_evidence_is_calibrated_like_its_record() -> None:
 
 
 # Several answers
-
-
-def test_the_strongest_evidence_takes_the_headline() -> None:
-    strongest_first = (MEASURED, DERIVED, EMULATED, SIMULATED, PRINTED)
-    claim = replace(BASE, answers=tuple(row(evidence) for evidence in reversed(strongest_first)))
-    for number, strongest in enumerate(strongest_first):
-        at_most = strongest_first[number:]
-        entries = [stored_answer(claim, [50.0 if one is strongest else 60.0], one, file=one.value) for one in at_most]
-        for order in (entries, entries[::-1]):
-            judged = judge_alone(claim, *order)
-            assert (judged.evidence, judged.record, judged.ours) == (strongest, strongest.value, ((50.0,),))
-            assert [other.evidence for other in judged.others] == [*at_most[1:], *[None] * number]
 
 
 def test_an_answer_without_a_value_leaves_the_headline_to_others() -> None:

@@ -17,7 +17,6 @@ from suite.claims.cluster_runs import AXONN_COUNTS, ClusterBatch, Lab, Phases, p
 from suite.claims.figure_executor import figure_metrics, find_figure
 from suite.claims.fit import fitted
 from suite.claims.panel import figures
-from suite.claims.plans import published_plans
 from suite.cli.claims import FITTED
 from suite.config.compose import resolve
 from suite.core.errors import UnknownName
@@ -103,25 +102,6 @@ def test_only_answers_of_fitted_constants_and_chosen_plans_are_fed() -> None:
     assert {name.split(".")[1] for name in first.reads} == {"summit", "samo"}
     fitted = "axonn.sec5b.total_memory_after"
     assert fitted in answer_of(fitted, "axonn_memory", lab()).fed_by
-
-
-def test_quarter_of_stages_and_four_times_parameters_by_hand() -> None:
-    """The depths of AxoNN V-B come out of the account: two of 48 blocks on each of 24 stages, and eight on each of 6.
-    A block has 12 h^2 + 13 h parameters, h = 4512."""
-    stages, entries = (
-        answer_of(name, "axonn_memory", lab())
-        for name in ("axonn.sec1.g_inter_reduction", "axonn.abstract.parameters_per_gpu_increase")
-    )
-    assert stages.values == entries.values == (4,)
-    assert stages.note.endswith("24 before, 6 after")
-    block = 12 * 4512**2 + 13 * 4512
-    assert entries.note.startswith(f"{2 * block} and {8 * block} parameters")
-
-
-def test_the_search_finds_axonns_row_of_table_2() -> None:
-    tuned = lab().tuned("transformer_12b", "axonn").steps[0].plan
-    entry = published_plans()["axonn"]["scaling"]["axonn"]["transformer_12b"]
-    assert (tuned.grid.inter, tuned.microbatch) == (entry["inter"], entry["microbatch"])
 
 
 def test_every_published_plan_fits_its_machine() -> None:

@@ -55,39 +55,6 @@ def test_answers_have_complete_cases_in_the_claims_unit() -> None:
         assert "\n" not in computed.note, name
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
-BLOCK_12B = 12 * 4512**2 + 13 * 4512
-TOTAL_12B = 48 * BLOCK_12B + (51200 + 512) * 4512 + 2 * 4512
-HAND: dict[str, tuple[float, ...]] = {
-    "axonn.fig2.grid_example": (12,),
-    # 2 * 512 * hidden * microbatch bytes, in 1e6
-    "axonn.sec4a.message_size": (4.620288, 36.962304, 25.952256, 26.738688, 19.16928),
-    "axonn.sec5b.model_state_per_gpu": (20 * TOTAL_12B / 6 / 1e9,),
-    "axonn.sec5b.model_state_over_dram": (20 * TOTAL_12B / 6 / 16e9,),
-    "axonn.sec5b.allreduce_data_growth": (4, 4),
-    "axonn.sec5b.allreduce_gpu_growth": (4, 4),
-    "axonn.sec5a.ac_rule": (8, 6, 4, 8, 4, 2, 10),
-    "samo.sec3.gpt3_model_state": (20e-9 * (96 * (12 * 12288**2 + 13 * 12288) + (51200 + 2048) * 12288 + 2 * 12288),),
-    # G_inter with SAMO and without: 1 and 2, 1 and 4, 2 and 16, 4 and 32
-    "samo.sec4b.lower_g_inter": (1, 2, 1, 4, 2, 16, 4, 32),
-    "samo.eq8.bubble_derivative": (3 / 9, 0.95 / 64, 34.5 / 48**2),
-    "samo.eq11.send_derivative": (4 * 512 / 256, 4 * 2048 / 256, 4 * 120 / 180),
-    # a tenth of all but attention's own share, which is 1 / (1 + 6 h / s + V / (2 s l))
-    "samo.sec5b.sputnik_flops": tuple(
-        10 + 90 / (1 + 6 * hidden / 2048 + 51200 / (2 * 2048 * layers))
-        for layers, hidden in ((24, 2048), (32, 2560), (32, 4096), (40, 5120))
-    ),
-    "samo.fig5.pure_data_parallel": (1, 1, 1, 1),
-    "samo.sec6b.similar_communication": (2 * 126886696, 2 * 143667240),
-}
-
-
-def test_answers_by_hand() -> None:
-    for name, values in HAND.items():
-        assert ours(name).values == pytest.approx(values, rel=1e-8), name
-
-
 # -- independence of printed values ----------------------------------------------------------------------------------
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from suite.claims.answer import Question, answer
+from suite.claims.answer import Question
 from suite.core.errors import UnknownName
 from suite.core.op import Kind, Op
 from suite.core.protocols import Read
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.papers.pipeoptim import counts, memory_account, systems
-from suite.papers.pipeoptim import measured_drift as drifts
 from suite.papers.pipeoptim import measured_ranks as ranks
 from suite.papers.pipeoptim.measured import DEPTH, WatchedTraining, train_watched
 from suite.papers.pipeoptim.measured import RULES as WATCHED_RULES
@@ -24,11 +23,9 @@ from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.schedule import OneFOneB
 from suite.weights import Predict
 from tests.support.drawn import drawn
-from tests.support.published_runs import cases_of, lab, panels, published
+from tests.support.published_runs import cases_of, lab, panels
 
 CONFIGURED = systems.configured
-FOUR = [{"D": 4, "rank": stage} for stage in range(4)]
-IN_FOUR = {"pipeline_stages": 4}
 AnswerFunction = Callable[..., Any]
 
 
@@ -57,55 +54,6 @@ def test_systems_are_read_from_their_configs() -> None:
         CONFIGURED("pipemare", 4)
 
 
-def test_passes_follow_the_configured_schedule() -> None:
-    cases = ours(ranks.schedule, system="pipeoptim")
-    assert all(first == second for first, second in cases)
-    assert len(cases) == 48  # places of 24 mini-batches in two kinds, on eight stages
-    assert ours(ranks.naive) == [[place, place] for place in range(32)]
-
-
-BYTES = [(4, 0, 256), (4, 3, 1024), (8, 2, 576)]  # stages, stage, bytes of its weights
-PEAK_BYTES = {  # versions times bytes of the stage
-    "pipedream": [4 * 256, 1024, 6 * 576],
-    "pipedream_2bw": [2 * 256, 2 * 1024, 2 * 576],
-    "spectrain": [2 * 256, 2 * 1024, 2 * 576],
-    "pipeoptim": [2 * 256, 1024, 2 * 576],
-}
-
-
-def test_weight_versions_by_hand() -> None:
-    for system in ("pipedream", "pipeoptim"):
-        assert [ranks.peak_bytes(system, *place) for place in BYTES] == PEAK_BYTES[system]
-    assert ours(ranks.live_versions_by_stage, system="pipeoptim") == [[2], [2], [2], [1]]
-    assert ours(ranks.live_versions_by_stage, system="pipedream_2bw") == [[2]] * 4
-    assert [ranks.live_versions("pipedream", 4, 0), ranks.live_versions("pipedream", 8, 1)] == [4, 7]
-    names = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "gpipe")
-    assert [each / (8 * 64) for each in ours(ranks.most_weight_memory, terms=names)[0]] == [4, 2, 2, 2, 1]
-
-
-def test_versions_that_passes_read_by_hand() -> None:
-    passes = ["forward", "backward"]
-    assert ours(ranks.missing_updates, points=FOUR, system="pipedream", passes=passes) == [[3, 2, 1, 0]] * 2
-    assert ours(ranks.consistent, system="pipedream") == [[version, version] for version in range(1, 12)]
-    assert ours(ranks.stashing, system="pipedream") == [[version] * 3 for version in range(12)]
-    assert [ranks.forward_version("pipedream", 4, stage, 5) for stage in range(4)] == [2, 3, 4, 5]
-    assert ours(ranks.double_stale, system="pipedream_2bw") == [[0, 1]] * 8
-    assert ranks.updates_between(4, 0, 5) == 3
-    assert [ranks.inconsistent(4, stage) for stage in range(4)] == [1, 1, 1, 0]
-
-
-def test_predictions_by_hand() -> None:
-    assert ours(ranks.backward_fresh, IN_FOUR) == [[5] * 5]
-    assert ours(ranks.last_stage, depths=[3, 4]) == [[0], [0]]
-    ahead = [ranks.version_difference(*place) for place in ((4, 0), (6, 1), (3, 2))]
-    assert ahead == pytest.approx([3, 4, 0], abs=1e-9)
-    assert ours(ranks.predictions_made, system="pipeoptim") == [[1], [1], [1]]
-    # SpecTrain predicts s // 2 updates ahead of the backward pass of stage s, thus none on the first two
-    assert ours(ranks.predictions_made, system="spectrain") == [[1], [1], [2]]
-    small, large = ours(ranks.prediction_cost, terms=("pipeoptim", "spectrain"))[0]
-    assert small == 3 * 64 < large
-
-
 RULES = (
     (SGD(0.05, 0.9), True),
     (SGD(0.05, 0.9, direction="next"), False),
@@ -124,27 +72,6 @@ def test_prediction_repeats_last_update(monkeypatch: pytest.MonkeyPatch) -> None
         assert all((predicted == pytest.approx(change, rel=1e-9)) is same for change, predicted in pairs), rule
 
 
-def test_drift_and_predictions_by_hand() -> None:
-    """Answers to PipeOptim's formulas follow the engine's update rules."""
-    assert drifts.stepped(1.0, 0.5, d0=1.0, d1=2.0) == -0.5
-    assert drifts.predict_sgd(1.0, 0.5, 0.25, 3) == 0.625
-    assert drifts.predict_momentum(1.0, 0.5, 0.25, 2) == 0.75
-    assert drifts.direction(SGD(0.5, 0.5, 0.25), 3.0, 2, velocity=-2.0) == 1.25
-    assert drifts.direction(SGD(0.5, 0.5, 0.25, direction="next"), 3.0, 2, velocity=-2.0) == 0.5 * 1.25 + 2.25
-    assert drifts.direction(Adam(0.5, eps=0.0), -0.25, 1) == pytest.approx(-1.0, rel=1e-15)
-    without_decay = drifts.direction(AdamW(0.5, weight_decay=0.5), 1.0, 1)
-    assert without_decay == pytest.approx(1.0, rel=1e-7)
-    # the weight of 0.5 decayed to 0.375 and stepped to -0.125, which decays next
-    decayed = drifts.direction(AdamW(0.5, weight_decay=0.5, predict_decay=True), 1.0, 1)
-    assert decayed == pytest.approx(without_decay - 0.5 * 0.125, rel=1e-7)
-
-
-def test_microbatches_learn_what_plain_training_learns() -> None:
-    losses = ours(ranks.gpipe, microbatches=4)
-    assert len(losses) == 13
-    assert all(piped == pytest.approx(alone, rel=1e-9) for alone, piped in losses)
-
-
 # batches that fit
 
 
@@ -160,32 +87,13 @@ def test_the_memory_account_hands_out_its_batches() -> None:
 
 # -- pipeoptim's counted claims against hand counts
 
-CLAIMS = published()
-COUNTED = {
-    claim.id: row
-    for claim in CLAIMS.values()
-    for row in claim.answers
-    if row.function.startswith(f"{counts.__name__}.")
-}
 F, B = Kind.FORWARD, Kind.BACKWARD
-
-
-def counted(name: str) -> tuple[float, ...]:
-    """By the answer of ledgers and of the checker's orders, which reads nothing but the systems' configs."""
-    claim_id = f"pipeoptim.{name}"
-    return answer(CLAIMS[claim_id], COUNTED[claim_id], None).values
 
 
 def test_1f1b_definition_by_hand() -> None:
     assert counts.by_definition(3, 1, 3) == [(F, 0), (F, 1), (B, 0), (F, 2), (B, 1), (B, 2)]
     assert counts.by_definition(3, 2, 2) == [(F, 0), (B, 0), (F, 1), (B, 1)]
     assert counts.by_definition(4, 0, 2) == [(F, 0), (F, 1), (B, 0), (B, 1)]
-
-
-def test_counts_by_hand() -> None:
-    """Stage s of 4 waits 2 (3 - s) units for its first backward pass, and no unit from then on."""
-    units = 3 * (50_000 // 128 - 4) + 2 * 3 + 1  # from the last warm-up forward to the last of stage 0
-    assert counted("sec2c.bubble_1f1b") == pytest.approx((100 * (2 + 4 + 6) / (4 * units),), rel=0.02)
 
 
 def test_figure_shows_ledgers_and_table_2() -> None:

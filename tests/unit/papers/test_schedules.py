@@ -56,18 +56,6 @@ def test_bubbles_of_two_ranks_by_hand() -> None:
     assert value("bubble of the makespan", "zb_h2", **point) == 1.0
 
 
-def test_bytes_count_passes_in_flight_and_gradients_owed() -> None:
-    """ZB-H1 on two ranks: two in flight on rank 0; one in flight and one owed on rank 1, later none and two."""
-    for held, owed, expected in ((3, 1, 6), (3, 2, 6), (3, 3, 6), (1, 5, 10)):
-        assert value("bytes of activations", "zb_h1", p=2, m=4, MB=held, MW=owed) == expected, (held, owed)
-
-
-def test_messages_of_a_fold_leave_out_the_turn() -> None:
-    """Three ranks: 2 * 2 messages per microbatch in 1F1B, and 2 * 4 of 2 * 5 hops in a V."""
-    shape: Any = {"schedule": "zb_v", "over": "one_f_one_b", "ranks": [3], "rounds": 2}
-    assert flushes.on_ranks(Question({}), NONE, quantity="messages between ranks", **shape)[0] == [[2.0]]
-
-
 def test_pair_as_one_op_idles_as_deepseek_prints() -> None:
     """Two ranks: F&B + B - 3W = 3 + 2 - 3 ticks at equal pass times, and 2 + 3 - 3 with a shorter pair."""
     assert overlap.bubble(at(p=2, m=4, F=1, B=2, W=1, FB=3), NONE) == [[2.0]]
@@ -95,12 +83,3 @@ def test_plans_hold_the_settings_of_the_claims() -> None:
     names = ("stages", "microbatches", "tf", "tb", "tw", "tcomm")
     assert {tuple(row[name] for name in names) for row in rates.settings()} == of_claims
     assert len(of_claims) == 12
-
-
-def test_twelve_rates_of_each_rule_have_four_equal_digits() -> None:
-    for name in ("one_f_one_b", "zb_h1", "zb_h2"):
-        rows = [claim for claim in CLAIMS if claim.id.endswith(f".{name}") and ".table5." in claim.id]
-        assert len(rows) == 12
-        for claim in rows[::4]:
-            setting: Any = claim.setting
-            assert round(rates.rate_of(setting, name), 4) == claim.value, claim.id

@@ -10,21 +10,18 @@ import pytest
 
 from suite.claims import load
 from suite.claims.answer import answer, answers_of_figure
-from suite.claims.claim import AnswerRow, Check, Claim, Evidence
+from suite.claims.claim import AnswerRow, Claim, Evidence
 from suite.claims.figure_executor import find_figure
 from suite.config.compose import composed, resolve
 from suite.config.plugins import build
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName
-from suite.core.expression import evaluate
 from suite.core.record import Source
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.simple import Random
 from suite.gnn.plan import Placement, Volumes, count_volumes
-from suite.papers.sparse_gnn import counts as sparse_gnn_counted
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids as sparse_gnn_grid
-from suite.papers.sparse_gnn import measured as sparse_gnn_trained
 from suite.papers.sparse_gnn.closed_forms import bound_1_5d, bound_1d
 from suite.papers.sparse_gnn.cluster_runs import PARTITIONERS, RANDOM, Dataset, GraphLab
 from suite.papers.sparse_gnn.expected_volume import random_order_volumes, scale_volumes
@@ -93,39 +90,6 @@ def ours(name: str) -> list[tuple[float, ...]]:
     return [answered.values[i : i + width] for i in range(0, len(answered.values), width)]
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow("formulas are counted from plans of whole graphs")
-def test_counted_formulas_equal_printed_expressions() -> None:
-    formulas = [claim for claim in published().values() if claim.check is Check.FORMULA]
-    assert len(formulas) == 14
-    for claim in formulas:
-        if not claim.id.endswith(("sec1.spmm_per_epoch", "sec4.2.bandwidth_scales_with_c")):
-            values = [evaluate(claim.expression, point) for point in claim.points]
-            assert ours(claim.id.removeprefix("sparse_gnn."))[0] == pytest.approx(values, rel=1e-12), claim.id
-    assert ours("sec1.spmm_per_epoch") == [(4, 6, 10)]  # 2 L by the printed equations (G4)
-
-
-def test_answers_that_need_no_stand_in() -> None:
-    assert all(latency < volume for latency, volume in ours("sec1.volume_bound"))
-    growth = ours("sec7.1.broadcast_log_p2p_linear")
-    assert all(broadcast < 1.7 for broadcast, _ in growth[::2])
-    assert all(pairs > 1.9 for pairs, _ in growth[1::2])
-    assert [law for _, law in growth[:2]] == pytest.approx([4 / 3, 15 / 7])
-    assert ours("table3.amazon.features") == [(300,)]
-
-
-def test_training_agrees_between_exchanges() -> None:
-    losses = ours("sec6.2.accuracy_unchanged")
-    assert len(losses) == 2 * 2 * 2 * sparse_gnn_trained.EPOCHS
-    assert all(b == pytest.approx(a, rel=1e-9) for a, b in losses)
-    assert losses[0][0] > losses[-2][0]  # it learns
-    assert ours("sec4.1.activation_free") == [(0,)] * 4
-    assert ours("sec1.partition_once") == [(1,)] * 2
-    assert all(b == pytest.approx(a, rel=1e-12) for a, b in ours("sec7.2.c1_is_1d"))
-
-
 # -- the lab -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,15 +155,6 @@ def test_cluster_answers_and_panels_are_complete(figure: str) -> None:
     for panel in find_figure(figure)[2](lab(), published()):
         for curves in (panel.ours, panel.ids(), panel.null):
             assert all(len(curve) == len(panel.x) for curve in curves.values()), panel.title
-
-
-def test_table_2_counts_bytes_sent_per_process() -> None:
-    volumes = lab().volumes("amazon", "metis", 16)
-    row = sparse_gnn_counted.table2_row(lab(), 16)
-    assert row["average"] == pytest.approx(volumes.total * 300 * 4 / 16 / 1e6)
-    assert row["maximum"] == pytest.approx(row["average"] * (1 + row["imbalance"] / 100))
-    assert ours("table2.average.p_16")[0][0] == row["average"]
-    assert ours("table2.imbalance_grows")[0][0] == row["imbalance"]
 
 
 # -- expected volumes and printed costs --------------------------------------------------------------------------------

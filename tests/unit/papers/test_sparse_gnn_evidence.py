@@ -86,20 +86,6 @@ def test_replicas_sum_their_rows_once() -> None:
 # Broken exchanges change the verdicts of these answers in laws/test_mutations.py
 
 
-def test_rows_and_bytes_by_hand() -> None:
-    assert values("oblivious", question_of([{"n": 10, "P": 4}, {"n": 7, "P": 2}])) == [[30, 7]]
-    assert all(named == received for named, received in values("aware", question_of()))
-    cases = values("bytes_by_system", question_of(terms=("sparsity_aware", "cagnet")), grids=[[2, 1], [8, 2]])
-    assert len(cases) == 3 * 2 * 2
-    assert all(aware <= oblivious for aware, oblivious in cases)
-    points = [{"n": 24, "P": 8, "c": 2, "f": 5}, {"n": 36, "P": 18, "c": 3, "f": 1}]
-    assert values("all_reduce_words", question_of(points)) == [[30, 6], [30, 6]]  # 24 / 4 * 5, 36 / 6
-    points = [{"P": 16, "c": 2}, {"P": 18, "c": 3}]
-    assert values("stages", question_of(points)) == [[4, 2], [4, 2]]
-    assert values("grid", question_of([{"P": 8, "c": 2}, {"P": 9, "c": 3}])) == [[4, 3]]
-    assert [measured_runs.partitions(16, 2), measured_runs.partitions(18, 3)] == [8, 6]
-
-
 def test_backward_volume_differs_only_for_directed_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = values("backward", question_of())
     assert len(cases) == 3 * 30
@@ -107,12 +93,6 @@ def test_backward_volume_differs_only_for_directed_graph(monkeypatch: pytest.Mon
     assert [sum(column) for column in zip(*cases[60:], strict=True)] == [8 * 619, 8 * 638]
     monkeypatch.setattr(wire, "sorted_transpose", lambda matrix: matrix)
     assert all(forward == backward for forward, backward in values("backward", question_of()))
-
-
-def test_replication_one_equals_1d_algorithm() -> None:
-    cases = values("c1_is_1d", question_of())
-    assert len(cases) == 128 * 3 + 4 + 1
-    np.testing.assert_allclose([a for a, _ in cases], [b for _, b in cases], rtol=1e-12)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
