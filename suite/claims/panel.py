@@ -15,7 +15,7 @@ from typing import Any
 
 from suite.claims import load
 from suite.claims.claim import Claim, Evidence
-from suite.core.figure import FigurePanel
+from suite.config.panels import FigurePanel
 
 NONE = math.nan  # missing point; the papers print few numbers of a curve
 Curves = Mapping[str, Sequence[float]]
@@ -58,14 +58,16 @@ class Panel:
         """The panel with printed values. Points whose claims are in `calibrated_on` are marked as calibrated."""
         ids, display = self.ids(), self.figure or figure
         return FigurePanel(
-            self.title,
-            self.unit,
-            self.x,
-            self.ours,
-            {curve: [published(claims, name) for name in names] for curve, names in ids.items()},
-            self.null,
-            [(curve, i) for curve, names in ids.items() for i, name in enumerate(names) if _id(name) in calibrated_on],
-            self.axis,
+            title=self.title,
+            unit=self.unit,
+            x=self.x,
+            ours=self.ours,
+            paper={curve: [published(claims, name) for name in names] for curve, names in ids.items()},
+            null=self.null,
+            calibrated=[
+                (curve, i) for curve, names in ids.items() for i, name in enumerate(names) if _id(name) in calibrated_on
+            ],
+            axis=self.axis,
             quantity=self.quantity,
             scale=self.scale,
             evidence=self.evidence,

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from suite.config.base import Choice, Duration, Positive, Settings, rule_error
 from suite.config.refusals import kind_of, validated
 from suite.core.errors import UnknownName
-from suite.core.plain_data import MAX_CHARACTERS
+from suite.core.values import MAX_CHARACTERS
 
 BATCHES, RANKS, GRID = "batches", "ranks", "grid"  # points that are no configuration keys
 SYSTEM = "system"  # curve of a run that is named by its system alone

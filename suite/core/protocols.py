@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from suite.core.figure import FigurePanel
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.record import Metric, Source
 from suite.core.trace import Trace
-from suite.core.winner_map import WinnerMap
 
 Tensor = Any
 Value = tuple[Tensor, ...]
@@ -411,6 +409,7 @@ class ExecutorResult:
         metrics: Metrics by name.
         memory: Bytes by kind and stage, for each source of evidence.
         series: Values by batch or epoch, by name.
+        panels: Panels of figures and maps of winners (suite.config.panels).
         trace: Spans of one batch.
         notes: Sentences for the reader of the report.
         calibrated_on: Ids of the claims that a constant behind these numbers was fitted to.
@@ -420,7 +419,7 @@ class ExecutorResult:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     memory: Mapping[str, dict[str, list[int]]] = field(default_factory=dict)
     series: Mapping[str, list[float]] = field(default_factory=dict)
-    panels: Sequence[FigurePanel | WinnerMap] = ()
+    panels: Sequence[Any] = ()
     trace: Trace = field(default_factory=Trace)
     notes: tuple[str, ...] = ()
     calibrated_on: tuple[str, ...] = ()

@@ -80,7 +80,7 @@ class Record:
         config: Resolved config of the ranks.
         memory: Bytes per rank by kind, {"predicted": {kind: [per rank]}, "measured": {...}}.
         series: One list per curve, e.g. {"loss": [...]}, indexed by batch.
-        panels: Panels of a published figure, as core.figure.FigurePanel.to_record writes them.
+        panels: Panels of a published figure, as suite.config.panels.to_record writes them.
         trace: Path of the trace of one batch, relative to the folder of the store; None without a trace.
         provenance: Machine, library versions, commit, command, times.
         migrated_from: Schema version and key of the original file; None for a record that was not migrated.

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 Exact: TypeAlias = int | float | Fraction  # a number that formulas take as a fraction
 
+MAX_CHARACTERS = 200  # of a text or a name on the page; the rest is cut
 _WIDTH = 100  # characters
 
 

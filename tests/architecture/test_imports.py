@@ -41,7 +41,7 @@ FORBIDDEN = (  # files, and names that they do not import
     (r"(?!suite/comm/p2p/mpi\.py$)", r"mpi4py"),
     (r"(?!suite/config/compose\.py$)", r"hydra|omegaconf"),
     (r"(?!suite/(config|claims)/)", r"pydantic|pydantic_core"),
-    (r"suite/report/", rf"suite\.(?!(core|stats|report|config\.experiment|{ROWS})(\.|$)).*"),
+    (r"suite/report/", rf"suite\.(?!(core|stats|report|config\.(experiment|panels)|{ROWS})(\.|$)).*"),
     (r"suite/stats/", r"suite\.(?!(core|stats)(\.|$)).*"),
     (r"suite/(papers|simulate(?!/validation))/", r"suite\.(report|cli)"),
     (rf"suite/{LIGHT}\.py$", r"suite\.(?!(core|claims)(\.|$)).*"),

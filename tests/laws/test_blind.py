@@ -23,9 +23,9 @@ from suite.claims.answer import Papers
 from suite.claims.claim import Evidence, Role
 from suite.cli import reproduce
 from suite.config.compose import resolve
+from suite.config.panels import FigurePanel
 from suite.core.errors import HiddenOutcome, InvalidRequest
 from suite.core.exit_codes import Exit
-from suite.core.figure import read_figure_panel
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Outcome
 from suite.runner.executors.in_process import run_in_process
@@ -269,8 +269,8 @@ def test_a_blind_reproduction_adds_printed_numbers_last(monkeypatch: pytest.Monk
     usual: ExecutorResult = executor.run(run.config)
     values, expected = ({n: each.values for n, each in one.metrics.items()} for one in (record, usual))
     assert values == expected
-    panels = [read_figure_panel(json.loads(json.dumps(panel.to_record()))) for panel in usual.panels]
-    assert repr([read_figure_panel(panel) for panel in record.panels]) == repr(panels)
+    panels = [FigurePanel.read(json.loads(json.dumps(panel.to_record()))) for panel in usual.panels]
+    assert repr([FigurePanel.read(panel) for panel in record.panels]) == repr(panels)
     assert reproduce.main([*arguments, "--blind"]) == Exit.OK, "goes on with its own records"
 
 

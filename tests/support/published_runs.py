@@ -10,7 +10,7 @@ from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
 from suite.claims.figure_executor import FigureExecutor, find_figure
 from suite.config.compose import resolve
-from suite.core.figure import FigurePanel
+from suite.config.panels import FigurePanel
 
 
 @cache

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from suite.claims import load
 from suite.claims.claim import Claim
 from suite.config.locate import locate
+from suite.config.panels import FigurePanel
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.bounds import Count, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 
@@ -191,7 +191,9 @@ def _panel(plan: Products, title: str, unit: str, ours: Mapping[str, Times], pap
     axis, widths = "width of the weight", [str(width) for width in plan.widths]
     curves = {name: list(map(float, values)) for name, values in ours.items()}
     quantity = "time" if unit == "s" else "ratio of times"
-    return FigurePanel(f"{TITLE}: {title}", unit, widths, curves, paper, axis=axis, quantity=quantity)
+    return FigurePanel(
+        title=f"{TITLE}: {title}", unit=unit, x=widths, ours=curves, paper=paper, axis=axis, quantity=quantity
+    )
 
 
 def _is_published(plan: Products, claim: Claim) -> bool:

@@ -1,7 +1,7 @@
 """Panels of published figures from records, and the tables that compare them with the paper.
 
-Records hold these panels under `panels` (suite.core.figure). A malformed panel only causes a remark on the page. Points
-to which a constant was fitted are marked, and the values of the null model are drawn next to ours.
+Records hold these panels under `panels` (suite.config.panels). A malformed panel only causes a remark on the page.
+Points to which a constant was fitted are marked, and the values of the null model are drawn next to ours.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from suite.config.panels import FigurePanel, is_map
 from suite.core.errors import InvalidRequest
-from suite.core.figure import FigurePanel, read_figure_panel
 from suite.core.record import Record
-from suite.core.winner_map import is_map
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
 from suite.report.names import NONE, SYMBOLS, plain, short
@@ -152,7 +151,7 @@ def _read(record: Record) -> list[FigurePanel | str]:
         if is_map(row):
             continue
         try:
-            panels.append(read_figure_panel(row))
+            panels.append(FigurePanel.read(row))
         except InvalidRequest as error:
             panels.append(f"panel {place} is not drawn: {error}")
     return panels

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.config.experiment import StudySpec
-from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
+from suite.core.values import MAX_CHARACTERS
 from suite.report import derive
 from suite.report.load import StoredRecord, at, real, text_at
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from suite.config.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, PanelSpec, read_panel
 from suite.core.errors import InvalidRequest
-from suite.core.plain_data import MAX_CHARACTERS
 from suite.core.reasons import headline
 from suite.core.record import Outcome, Record, Source
+from suite.core.values import MAX_CHARACTERS
 from suite.report import derive, expectations
 from suite.report.derive import SampleSummary
 from suite.report.load import StoredRecord, at, grid_of

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from suite.config.panels import WinnerMap, is_map
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
-from suite.core.winner_map import WinnerMap, is_map, read_map
 from suite.report.load import StoredRecord
 from suite.report.names import NONE
 from suite.report.plots.figure import PALETTE, shape
@@ -74,7 +74,7 @@ def _read(record: Record) -> list[WinnerMap | str]:
     for place, row in enumerate(record.panels, 1):
         if is_map(row):
             try:
-                maps.append(read_map(row))
+                maps.append(WinnerMap.read(row))
             except InvalidRequest as error:
                 maps.append(f"map {place} is not shown: {error}")
     return maps

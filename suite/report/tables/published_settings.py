@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from suite.claims.claim import Scalar, Settings
 from suite.config.experiment import StudySpec
-from suite.core.plain_data import MAX_CHARACTERS
+from suite.core.values import MAX_CHARACTERS
 from suite.report.names import NONE
 from suite.report.panels.seed_study import StudyTask
 from suite.report.tables.record_tables import Cell, Column, Table

@@ -15,11 +15,11 @@ from statistics import fmean, median
 from typing import Any, Literal, TypedDict
 
 from suite.comm.world import LAUNCHERS_WITHOUT_MPI, launcher_kind
+from suite.config.panels import FigurePanel
 from suite.config.protocols import Sampler
 from suite.config.run import RunConfig
 from suite.core.bounds import Count, check_bounds
 from suite.core.errors import InvalidRequest, Unsupported
-from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Missing, Ready, Value, World
 from suite.core.record import Metric, Source
 from suite.microbench.alpha_beta import fit
@@ -243,7 +243,14 @@ class Messages:
             title = f"Time of an all-reduce over {ranks} ranks"
             notes = ["a sum's time is the mean over its ranks; the sum is checked on every rank"]
         panels = [
-            FigurePanel(f"{title}{text}", unit, list(map(str, sizes)), values_of, axis="bytes", quantity=quantity)
+            FigurePanel(
+                title=f"{title}{text}",
+                unit=unit,
+                x=list(map(str, sizes)),
+                ours=values_of,
+                axis="bytes",
+                quantity=quantity,
+            )
             for text, unit, values_of, quantity in (
                 ("", "s", medians, "time"),
                 (": our layer's time over its library's", "", overheads, "ratio of times"),

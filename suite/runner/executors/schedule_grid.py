@@ -14,13 +14,12 @@ from functools import partial
 from itertools import chain, product
 from typing import Any
 
+from suite.config.panels import EQUAL, FigurePanel, WinnerMap
 from suite.config.run import RunConfig
 from suite.core.bounds import NonNegative, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.figure import FigurePanel
 from suite.core.protocols import ExecutorResult, Schedule
 from suite.core.record import Metric, Source
-from suite.core.winner_map import EQUAL, WinnerMap
 from suite.schedule.placement import places
 from suite.simulate.schedule_comparison import CostSetting, ScheduleComparison, ScheduleResult
 
@@ -144,7 +143,7 @@ class ScheduleGrid:
                 self.label(name): [_value(comparison, name, point, pick) for point in points.values()]
                 for name in schedules
             }
-            return FigurePanel(f"{title}, {family}{end}", x=list(points), ours=ours, **words)
+            return FigurePanel(title=f"{title}, {family}{end}", x=list(points), ours=ours, **words)
 
         simulated = partial(panel, unit="percent", evidence=SIMULATED)
         for count, (name, pick) in product(self.ranks, BUBBLES.items()):
@@ -180,11 +179,11 @@ class ScheduleGrid:
             group = f"F:I:W = {ratio_text(setting.ratio)}, latency {setting.latency:g}"
             per_rank, further, most = (*self.caps.get(case, (math.inf, 0)), math.inf)[:3]
             yield WinnerMap(
-                f"{group}, {case}",
-                "makespan over the ideal",
-                [str(each) for each in self.microbatches],
-                [str(each) for each in self.ranks],
-                {
+                title=f"{group}, {case}",
+                quantity="makespan over the ideal",
+                x=[str(each) for each in self.microbatches],
+                y=[str(each) for each in self.ranks],
+                values={
                     self.label(name): [
                         comparison.fitting(name, ranks, microbatches, at, per_rank * ranks + further)
                         for ranks, microbatches in points
@@ -192,7 +191,7 @@ class ScheduleGrid:
                     for name, schedule in self.schedules.items()
                     if chunks_of(schedule) <= most
                 },
-                {
+                tie_breaks={
                     self.label(name): [_value(comparison, name, (*point, at), held) for point in points]
                     for name in self.schedules
                 },

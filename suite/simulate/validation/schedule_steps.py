@@ -13,7 +13,6 @@ from functools import cache
 from suite.claims.plans import published_plans
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Kind
-from suite.core.plain_data import read_dataclass
 from suite.core.trace import WAIT
 from suite.simulate.cost.measured import Fixed
 from suite.simulate.network.machine import Link
@@ -53,7 +52,7 @@ class PrintedTimes:
 def printed_rows() -> tuple[PrintedTimes, ...]:
     """Printed pass times, from the plans of suite/papers/schedules."""
     rows = published_plans()["schedules"]["pass_times"]
-    return tuple(read_dataclass(PrintedTimes, row, f"pass_times.{place}") for place, row in enumerate(rows))
+    return tuple(PrintedTimes(**row) for row in rows)
 
 
 def printed_times(cell: PublicCell) -> PrintedTimes | None:

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suite.config.panels import Winner, WinnerMap, is_map
 from suite.core import load
 from suite.core.errors import DamagedRecord, InvalidRequest, OtherSchema
 from suite.core.load import CpuTime, cpu_time, foreign_cores
 from suite.core.record import MAX_BYTES, SCHEMA_VERSION, Metric, Outcome, Record, Source
-from suite.core.winner_map import Winner, WinnerMap, is_map, read_map
 from tests.support.refusals import refused
 
 NAN = math.nan
@@ -106,7 +106,7 @@ VALUES = {
     "c": [1.25, NAN, NAN, 2.5, 2.5, 2.0],
 }
 TIE_BREAKS = {"a": [8.0, *[1.0] * 5], "b": [4.0, *[3.0] * 5], "c": [2.0] * 6}
-MAP = WinnerMap("a title", "makespan", ["4", "8", "16"], ["2", "3"], VALUES, TIE_BREAKS)
+MAP = WinnerMap(title="a title", x=["4", "8", "16"], y=["2", "3"], values=VALUES, tie_breaks=TIE_BREAKS)
 
 
 def test_equal_values_are_ordered_by_the_tie_break() -> None:
@@ -115,7 +115,7 @@ def test_equal_values_are_ordered_by_the_tie_break() -> None:
     assert MAP.winner(1, 0) == Winner(("b",), 2.0, "c", 0.25)
     assert MAP.winner(1, 1) == Winner(("a",), 2.0, "c", 0.25), "of two equal seconds the tie break names one"
     assert [*MAP.wins().items()] == [("b", 2), ("a", 2), ("c", 1)]
-    alone = WinnerMap("t", "q", ["1"], ["1"], {"a": [2.0], "b": [NAN]}).winner(0, 0)
+    alone = WinnerMap(title="t", x=["1"], y=["1"], values={"a": [2.0], "b": [NAN]}).winner(0, 0)
     assert alone is not None
     assert (alone.names, alone.second, math.isnan(alone.margin)) == (("a",), "", True)
 
@@ -123,13 +123,13 @@ def test_equal_values_are_ordered_by_the_tie_break() -> None:
 def test_a_record_keeps_a_map_and_a_malformed_one_is_refused() -> None:
     row = json.loads(replace(RECORD, panels=[MAP.to_record()]).to_json())["panels"][0]
     assert is_map(row)
-    assert read_map(row).winner(0, 0) == MAP.winner(0, 0)
+    assert WinnerMap.read(row).winner(0, 0) == MAP.winner(0, 0)
     for change, key in (
-        *(({"values": {"a": [1.0]}}, "panel.a"), ({"tie_breaks": {" ": [1.0, 2.0]}}, "panel. ")),
+        *(({"values": {"a": [1.0]}}, "panel"), ({"tie_breaks": {" ": [1.0] * 6}}, "panel.tie_breaks")),
         *(({"x": []}, "panel.x"), ({"title": ""}, "panel.title")),
     ):
         with refused(InvalidRequest, key):
-            read_map({**MAP.to_record(), **change})
+            WinnerMap.read({**MAP.to_record(), **change})
 
 
 # -- CPU time that others take ----------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from suite.claims.figure_executor import figure_metrics
+from suite.config.panels import FigurePanel
 from suite.core.errors import InvalidRequest
-from suite.core.figure import FigurePanel
 from suite.papers.samo.convnets import parts
 from suite.papers.samo.model_states import PRECISIONS, PUBLISHED, SAMO, SHARES
 from tests.support.published_runs import lab, panels, published

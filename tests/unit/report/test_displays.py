@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from suite.claims.claim import Claim, Evidence, Judged, Verdict
-from suite.core.figure import FigurePanel
+from suite.config.panels import FigurePanel
 from suite.core.record import Source
 from suite.report.load import read_store
 from suite.report.page import page
@@ -25,7 +25,14 @@ Panel = dict[str, Any]
 def panel(title: str, figure: str = "", publication: str = "", value: float = 1.0) -> Panel:
     times = {"axonn": [value, 2.0]}
     figure_panel = FigurePanel(
-        title, "s", ["8", "16"], times, axis="GPUs", quantity="batch time", figure=figure, publication=publication
+        title=title,
+        unit="s",
+        x=["8", "16"],
+        ours=times,
+        axis="GPUs",
+        quantity="batch time",
+        figure=figure,
+        publication=publication,
     )
     return figure_panel.to_record()
 

@@ -20,13 +20,13 @@ from suite.claims import load
 from suite.claims.claim import AnswerRow, Cases, Check, Claim, Decision, Evidence
 from suite.cli import artifact
 from suite.cli.report import main
+from suite.config.panels import WinnerMap
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.grid import Grid
 from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Trace
-from suite.core.winner_map import WinnerMap
 from suite.report import write_report
 from tests.support import accuracy, chrome
 from tests.support.drawn import drawn
@@ -160,7 +160,9 @@ def hostile_records(evil: str) -> list[Record]:
     lines = {evil: [1.0, 2.0]}
     panel = {"title": evil, "unit": evil, "x": [evil, "2"], "axis": evil, "ours": lines, "paper": lines, "null": lines}
     texts = dict.fromkeys(("title", "group", "case", "axis", "y_axis", "quantity"), evil)
-    winners = WinnerMap("t", "q", ["4", "8"], ["2"], {evil: [1.0, 2.0]}).to_record() | texts | {"x": [evil, "b"]}
+    winners = (
+        WinnerMap(title="t", x=["4", "8"], y=["2"], values={evil: [1.0, 2.0]}).to_record() | texts | {"x": [evil, "b"]}
+    )
     base = {
         "system": evil,
         "label": evil,

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from suite.config.panels import FigurePanel
 from suite.core.errors import InvalidRequest
-from suite.core.figure import read_figure_panel
 from suite.core.record import Outcome, Record, Source
 from suite.report.page import page
 from suite.report.panels import figure_panels
@@ -110,21 +110,21 @@ MALFORMED = [
     ({"x": []}, "panel.x"),
     ({"x": ["1", " ", "2"]}, "panel.x"),
     ({"x": 3}, "panel.x"),
-    ({"ours": {" ": [1.0, 2.0]}}, "panel. "),
-    ({"ours": {"x": [1.0]}}, "panel.x"),
-    ({"ours": {"x": [1.0, "2"]}}, "panel.ours.x"),
+    ({"ours": {" ": [1.0, 2.0]}}, "panel.ours"),
+    ({"ours": {"x": [1.0]}}, "panel"),
+    ({"ours": {"x": [1.0, "2"]}}, "panel.ours"),
     ({"ours": [1.0, 2.0]}, "panel.ours"),
     ({"theirs": {"x": [1.0, 2.0]}}, "panel.theirs"),
-    ({"calibrated": [["x", 0.5]]}, "panel.calibrated.0.1"),
-    ({"calibrated": [["x"]]}, "panel.calibrated.0"),
-    ({"figure": "Figure 6"}, "panel.publication"),
+    ({"calibrated": [["x", 0.5]]}, "panel.calibrated"),
+    ({"calibrated": [["x"]]}, "panel.calibrated"),
+    ({"figure": "Figure 6"}, "panel"),
 ]
 
 
 def test_malformed_panel_is_a_remark():
     for change, key in MALFORMED:
         with refused(InvalidRequest, key) as refusal:
-            read_figure_panel(row() | change)
+            FigurePanel.read(row() | change)
         record = figure(row() | change, PEAK)
         assert [panel.title for panel in figure_panels.read(record)] == ["Percent of peak"]
         assert figure_panels.faults(record) == [f"panel 1 is not drawn: {refusal.value}"]

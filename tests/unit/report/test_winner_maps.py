@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from suite.config.panels import WinnerMap
 from suite.core.record import Record, Source
-from suite.core.winner_map import WinnerMap
 from suite.report.page import page
 from suite.report.panels import figure_panels, winner_maps
 from tests.support.pages import site
@@ -14,12 +14,12 @@ from tests.support.report_records import in_store, make, texts
 
 NAN = math.nan
 MAP = WinnerMap(
-    "Equal times, no cap",
-    "makespan over the ideal",
-    ["4", "8"],
-    ["2", "16"],
-    {"ZBV": [1.5, 1.25, NAN, 1.0], "1F1B": [1.75, 1.25, NAN, 1.5], "GPipe": [1.75, 1.5, NAN, NAN]},
-    {"ZBV": [8.0] * 4, "1F1B": [4.0] * 4, "GPipe": [9.0] * 4},
+    title="Equal times, no cap",
+    quantity="makespan over the ideal",
+    x=["4", "8"],
+    y=["2", "16"],
+    values={"ZBV": [1.5, 1.25, NAN, 1.0], "1F1B": [1.75, 1.25, NAN, 1.5], "GPipe": [1.75, 1.5, NAN, NAN]},
+    tie_breaks={"ZBV": [8.0] * 4, "1F1B": [4.0] * 4, "GPipe": [9.0] * 4},
     axis="microbatches",
     y_axis="ranks",
     tie_break="activations held",
@@ -69,7 +69,7 @@ def test_the_summary_counts_points_by_setting_and_limit() -> None:
 def test_many_winners_are_counted_together() -> None:
     winners = "aaabbbcccdde"
     values = {name: [0.0 if winner == name else 1.0 for winner in winners] for name in "abcde"}
-    wide = WinnerMap("t", "q", [str(at) for at in range(len(winners))], ["1"], values)
+    wide = WinnerMap(title="t", x=[str(at) for at in range(len(winners))], y=["1"], values=values)
     [row] = [winner_maps._wins(each) for each in winner_maps.read(of(wide.to_record()))]
     assert row == "a: 3; b: 3; c: 3; 2 others: 3"
 
@@ -88,6 +88,6 @@ def test_a_large_record_is_cut_with_a_remark() -> None:
     assert len(winner_maps.read(many)) == winner_maps.MOST_MAPS
     assert winner_maps.faults(many) == ["2 more maps of winners are in the record"]
     points = [str(at) for at in range(1, 40)]
-    wide = WinnerMap("t", "q", points, ["1"], {"a": [1.0] * len(points)})
+    wide = WinnerMap(title="t", x=points, y=["1"], values={"a": [1.0] * len(points)})
     text = rendered(of(wide.to_record()))
     assert text.count("data-column=") == winner_maps.MOST_POINTS

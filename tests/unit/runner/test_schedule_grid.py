@@ -10,12 +10,12 @@ import pytest
 
 from suite.config.compose import resolve
 from suite.config.families import groups
+from suite.config.panels import WinnerMap
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
-from suite.core.winner_map import WinnerMap
 from suite.runner.executors import registry
 from suite.runner.executors.schedule_grid import NO_CAP, ScheduleGrid
 from suite.schedule.placement import places
