@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-from suite.config.compose import combinations, compose_both, composed, register, resolve
+from suite.config.compose import combinations, compose_both, composed, resolve
 from suite.config.families import CONF, groups
 from suite.config.plugins import build
 from suite.config.run import RunConfig
@@ -257,23 +256,6 @@ def test_in_every_run_of_an_experiment_the_command_line_wins() -> None:
     for run in runs:
         assert (run.config.system.description, run.config.grid.inter, run.config.seed) == ("mine", 3, 9)
     assert [run.config.system.name for run in runs] == ["pytorch", "axonn", "gpipe"]
-
-
-def test_naive_trains_the_batch_of_a_replica_at_once() -> None:
-    for overrides, microbatch in (
-        ("", 16),
-        ("grid.data=2", 8),
-        ("batch.size=12 grid.data=3", 4),
-        ("batch.size=7 grid.data=2", 3),
-        ("batch.size=1 grid.data=2", 1),
-        ("batch.microbatch=5", 5),
-    ):
-        assert resolve(["system=naive", *overrides.split()]).batch.microbatch == microbatch, overrides
-    register()
-    settings = OmegaConf.create({"size": 8, "replicas": 0, "each": "${per_replica:${size},${replicas}}"})
-    assert settings.each == 8
-    assert isinstance(freeze(composed(["system=naive", "batch.size=7", "grid.data=2"]), "").refusal, InvalidRequest)
-    assert resolve(["system=naive", "grid.data=2"]).microbatches == 1
 
 
 # -- names ----------------------------------------------------------------------------------------------------

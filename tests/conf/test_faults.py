@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from suite.cli.draw import main as draw
 from suite.cli.run import main
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
@@ -100,18 +99,6 @@ def test_fault_in_a_user_file_is_recorded_with_its_line(
         (printed,) = [text for text in output.splitlines() if message in text]
         assert f"{tmp_path}/mine/faulty_" in printed
         assert f".py, line {line}" in printed
-
-
-def test_command_reports_a_user_fault_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides = folder(tmp_path, schedule(PROGRAM), "schedule")[:3]
-    assert draw(overrides) == Exit.NOTHING
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "LookupError: my own fault (" in line
-    monkeypatch.setenv("SUITE_TRACEBACK", "1")
-    assert draw(overrides) == Exit.NOTHING
-    assert "Traceback (most recent call last):" in capsys.readouterr().err
 
 
 def test_a_fault_of_the_suite_ends_with_its_traceback(

@@ -6,7 +6,6 @@ Each project is a temporary folder with the conftest.py and the settings of this
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -20,27 +19,8 @@ from typing import Any
 import pytest
 
 from tests.support.drawn import cells
-from tests.support.seconds import BUDGET, Seconds, by_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = [0.1, 1 / 3, 2e-7, 5.5, 0.1]
-BENCHMARKS = f"""
-from tests.support.samples import measured_elsewhere, play, tell
-
-def test_a_sum(benchmark):
-    assert benchmark(sum, [1, 2]) == 3
-    tell(benchmark, peer=False, timing="own clock", settings="none")
-
-@measured_elsewhere
-def test_ranks(benchmark):
-    play(benchmark, {SAMPLES})
-    tell(benchmark, peer=True, timing="by the ranks", ranks=2, backend="gloo")
-
-def test_hides(benchmark): benchmark(sum, [1, 2])
-
-def test_own_clock(benchmark):
-    play(benchmark, {SAMPLES})
-"""
 TESTS = """
 import pytest
 from tests.support.drawn import cells
@@ -85,8 +65,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pytest.ini").write_text("\n".join([*ini, *(f"    {marker}" for marker in settings["markers"])]))
     (folder / "checks/benchmarks").mkdir(parents=True)  # a folder named tests would hide the package of helpers
     shutil.copy(ROOT / "conftest.py", folder)
-    shutil.copy(ROOT / "tests/benchmarks/conftest.py", folder / "checks/benchmarks")
-    (folder / "checks/benchmarks/test_speed.py").write_text(BENCHMARKS)
+    (folder / "checks/benchmarks/test_speed.py").write_text("def test_speed(benchmark): pass")
     (folder / "checks/test_plain.py").write_text(TESTS)
     return folder
 
@@ -102,23 +81,6 @@ def conftest() -> Any:
     return module
 
 
-def test_benchmark_flag_runs_benchmarks_only_and_saves_their_samples(project: Path) -> None:
-    code, lines = run_in(project, "--benchmark")
-    assert code == 1
-    (file,) = (project / "reports" / "benchmarks").rglob("*.json")
-    assert f"benchmarks: {file.relative_to(project)}" in lines
-    assert not any("test_plain" in line for line in lines)
-    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    assert file.stem.removesuffix("-dirty") == f"0001_{done.stdout.strip() or 'no-commit'}"
-    timed, replayed = json.loads(file.read_text())["benchmarks"][:2]
-    assert {"peer", "libraries", "threads", "binding", "timing", "ranks"} <= timed["extra_info"].keys()
-    assert replayed["extra_info"]["backend"] == "gloo"
-    assert replayed["stats"]["data"] == SAMPLES, "the time of the transfer to the parent is not part of a sample"
-    output = "\n".join(lines)
-    assert "extra_info lacks peer, libraries, threads, binding, timing" in output
-    assert "the test is not marked measured_elsewhere" in output
-
-
 def test_ordinary_run_draws_cells_and_ends_with_skips_and_commands(project: Path, tmp_path: Path) -> None:
     code, lines = run_in(project, "--seed=7", f"--seconds={tmp_path / 'seconds'}", "checks")
     assert code == 1
@@ -128,7 +90,7 @@ def test_ordinary_run_draws_cells_and_ends_with_skips_and_commands(project: Path
     assert lines[start + 1 : start + 5] == [
         "     3  for want of deepspeed (2): make install; chromium (1): apt-get install chromium",
         f"    {32 - passed}  exhaustive: pytest -m exhaustive runs them",
-        "     4  benchmarks: pytest --benchmark runs them",
+        "     1  benchmarks: pytest --benchmark runs them",
         "     1  another reason",
     ]
     assert lines[-1] == "repeat: python -m pytest --seed=7 'checks/test_plain.py::test_cell[0-0]'"
@@ -165,24 +127,6 @@ def test_missing_required_tool_fails_the_test(project: Path) -> None:
     assert len([line for line in lines if line.startswith(("FAILED", "ERROR"))]) == 2, lines
     assert any("for want of chromium (1)" in line for line in lines), lines
     assert "     1  another reason" in lines, "a skip for another reason stays a skip"
-
-
-def test_run_over_its_budget_and_slow_test_without_a_reason_are_faults() -> None:
-    config = SimpleNamespace(getoption=lambda name: "")
-    seconds = Seconds(config)  # type: ignore[arg-type]
-    seconds.seconds |= {"tests/unit/core/test_a.py::test_quick": 0.5, "tests/laws/test_b.py::test_slow": 1e4}
-    assert by_folder(seconds.seconds) == {"laws": 1e4, "unit/core": 0.5}
-    assert len(seconds.over_budget(whole=False)) == 1
-    assert "test_slow" in seconds.over_budget(whole=False)[0]
-    seconds.slow.add("tests/laws/test_b.py::test_slow")
-    assert seconds.over_budget(whole=False) == []
-    (fault,) = seconds.over_budget(whole=True)
-    assert "10000" in fault
-    seconds.loops = [0.009, 18.0]
-    assert seconds.over_budget(whole=True) == [], "the machine was a thousand times slower"
-    seconds.loops.clear()
-    seconds.seconds["tests/laws/test_b.py::test_slow"] = BUDGET
-    assert seconds.over_budget(whole=True) == []
 
 
 def test_lasting_ranks_run_first_and_timed_tests_last(conftest: Any) -> None:

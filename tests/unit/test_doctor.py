@@ -19,7 +19,7 @@ from suite.core import load
 from suite.doctor import check as checking
 from suite.doctor import checks
 from suite.doctor import measure as measuring
-from suite.doctor.check import ABSENT, BROKEN, UNKNOWN, CheckFailed, ComponentCheck, output
+from suite.doctor.check import ABSENT, BROKEN, UNKNOWN, CheckFailed, output
 from suite.doctor.measure import FILE, MESSAGE, TRIES
 from suite.simulate.network.machine import Link, measured
 from tests.support.tools import needs
@@ -64,40 +64,12 @@ def test_line_of_a_check_has_state_reason_and_remedy(tmp_path: Path, monkeypatch
         assert "\n" not in line, line
 
 
-@pytest.mark.parametrize("needed", [True, False])
-def test_components_that_a_laptop_needs_decide_the_exit_status(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, needed: bool
-) -> None:
-    assert {each.name for each in checks.checks(Path()) if each.needed} == {
-        "machine",
-        "torch",
-        "gloo",
-        "MPI",
-        "reports",
-    }
-    listed = [ComponentCheck("good", lambda: "yes", needed=True), ComponentCheck("bad", fails(ABSENT), needed=needed)]
-    monkeypatch.setattr(checks, "checks", lambda folder: listed)
-    monkeypatch.setattr(measuring, "measure", fails(UNKNOWN))
-    assert main(["doctor"]) == (1 if needed else 0)
-    assert ("needs bad" in capsys.readouterr().out) is needed
-
-
 def test_hanging_program_is_ended_with_its_children() -> None:
     child = "sleep 597.25"
     with pytest.raises(CheckFailed, match="sh was not done after") as error:
         output(["sh", "-c", f"{child}; true"], "", 0.5)
     assert error.value.state == UNKNOWN
     assert child.split() not in [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-
-
-def test_failed_program_reports_its_reason() -> None:
-    for line, reason in (
-        (["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], "sh ended with 3: last"),
-        (["sh", "-c", "echo out; exit 1"], "sh ended with 1: out"),
-        (["/no/such/program"], "No such file"),
-    ):
-        with pytest.raises(CheckFailed, match=reason):
-            output(line, "")
 
 
 @pytest.mark.slow("probes on real ranks")

@@ -8,24 +8,6 @@ from suite.cli.draw import draw
 from suite.core.errors import InvalidRequest
 from tests.support.refusals import refused
 
-THIRD_PARTY = {
-    "system=torch_pipelining": "one_f_one_b",
-    "system=torch_pipelining schedule=zbv": "zbv",
-    "system=deepspeed_3d": "one_f_one_b",
-}
-
-
-def grid_of(*overrides: str) -> str:
-    return draw([*overrides]).partition("\nmakespan")[0]
-
-
-def test_third_party_pipeline_is_drawn_in_its_own_order() -> None:
-    size = ("grid.inter=3", "batch.size=10")
-    for system, schedule in THIRD_PARTY.items():
-        same = grid_of("system=pipeline", f"schedule={schedule}", *size)
-        assert grid_of(*system.split(), *size) == same != grid_of("system=axonn", *size)
-
-
 REFUSED: list[tuple[list[str], str, Any]] = [  # overrides, key, value
     (["system=pytorch", "grid.inter=3"], "system", "pytorch"),
     (["system=torch_pipelining", "schedule=message_driven"], "schedule", "suite.schedule.MessageDriven"),
@@ -47,17 +29,6 @@ def test_illegal_run_is_not_drawn() -> None:
     for overrides, key, value in REFUSED:
         with refused(InvalidRequest, key, value):
             draw(overrides)
-
-
-def test_chunks_are_drawn_on_the_row_of_their_rank() -> None:
-    drawing = draw(["schedule=zbv", "grid.inter=2", "batch.size=6"])
-    assert drawing.splitlines() == [
-        "rank 0 | F0  F1  F2  F0' I0' W0' F1' I1' W1' I0  W0  F2' I2' W2' I1  W1  I2  W2  .",
-        "rank 1 | .   F0  F0' F1  F1' I0' W0' F2  I0  W0  F2' I1' W1' I1  I2' I2  W1  W2' W2",
-        "makespan 19, idle per rank 1, 1",
-        "activations alive per rank at most 4, 4",
-        "weight gradients owed per rank at most 1, 3",
-    ]
 
 
 def test_pipeoptim_reads_ahead() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.cli.lines import combined_status, plan_line
+from suite.cli.lines import plan_line
 from suite.cli.main import main
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
@@ -176,20 +176,6 @@ def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Sign
 
 
 # -- exit status of a sweep, and reports of dead jobs --
-
-
-def test_exit_status_of_several_jobs() -> None:
-    for codes, expected in (
-        ([], Exit.NOTHING),
-        ([0, 0], Exit.OK),
-        ([2, 2], Exit.NOTHING),
-        ([0, 2], Exit.SOME_FAILED),
-        ([0, 1], Exit.SOME_FAILED),
-        ([1, 1], Exit.SOME_FAILED),
-        ([0, 3, 3], Exit.STOPPED),
-        ([1, 2, 3], Exit.STOPPED),
-    ):
-        assert combined_status(codes) == expected, codes
 
 
 def test_status_of_a_dead_job_decides_its_records() -> None:

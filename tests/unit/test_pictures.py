@@ -46,14 +46,3 @@ def png(width: int, height: int) -> bytes:
     noise = random.Random(1).randbytes(3 * width * height)
     Image.frombytes("RGB", (width, height), noise).save(out, "PNG")
     return out.getvalue()
-
-
-def test_picture_loses_colours_until_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = png(160, 120)
-    monkeypatch.setattr(pictures, "MOST_BYTES", 15_000)
-    assert len(original) > 3 * pictures.MOST_BYTES
-    small = pictures.small(original)
-    assert len(small) <= pictures.MOST_BYTES
-    assert Image.open(io.BytesIO(small)).size == (160, 120)
-    with pytest.raises(ValueError, match="16 colours"):
-        pictures.small(png(400, 300))

@@ -14,10 +14,7 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
-from suite.runner.progress import Progress
 from suite.runner.runs import Run, expand
-from suite.simulate.validation import tables
-from suite.simulate.validation.cells import load_cells
 from tests.support.refusals import refused
 
 Done = list[tuple[str, Any]]
@@ -75,22 +72,6 @@ def test_entries_are_run_and_scored_before_the_page(scored: bool, tmp_path: Path
     assert done == [*runs, *([("accuracy", tmp_path)] if scored else []), ("page", tmp_path)]
 
 
-def test_scores_are_for_the_page_of_the_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells = tuple(cell for cell in load_cells() if cell.group in ("zb_sync", "titan_h200"))
-    monkeypatch.setattr("suite.simulate.validation.accuracy.load_cells", lambda path: cells)
-    progress = Progress(reproduce.ACCURACY_SECONDS)
-    reproduce.score_simulator(tmp_path, progress)
-    found = tables.read(tmp_path)
-    assert found is not None
-    assert found[0]["low"].isna().all(), "suite accuracy makes ranges"
-    assert progress.remaining == 0.0
-    monkeypatch.setattr("suite.simulate.validation.accuracy.load_cells", lambda path: ())
-    reproduce.score_simulator(tmp_path, progress)
-    assert "refused: cells=" in capsys.readouterr().err
-
-
 def word(run: Run, path: str) -> str:
     """The value at a path of a run's config."""
     setting: Any = run.settings | {"system": run.config.system.name}
@@ -127,18 +108,6 @@ def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:
     assert one.outcome is Outcome.MISSING_DEPENDENCY
     assert one.outcome in reproduce.CANNOT
     assert "the device cuda:0" in one.reason
-
-
-def test_jobs_of_a_scheduler_are_submitted_together(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: Done
-) -> None:
-    """Every entry is a job; the worst end is the command's."""
-    submitted: list[list[str]] = []
-    monkeypatch.setattr("suite.cli.lines.submit", lambda commands, dry: submitted.extend(commands) or [0, 1])
-    overrides = ["scale.reproduce=[formulas,smoke]", "++launch.submit=true", f"reports={tmp_path}"]
-    assert reproduce.main(overrides) == Exit.SOME_FAILED
-    assert submitted == [["experiment=formulas", *overrides], ["experiment=smoke", *overrides]]
-    assert done == [("page", tmp_path)]
 
 
 def test_dry_run_lists_runs_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

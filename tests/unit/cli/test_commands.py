@@ -99,12 +99,3 @@ def test_command_accepts_its_own_example_and_its_keys_exist() -> None:
             for part in key.split("."):
                 assert part in group, (name, key)
                 group = group[part]
-
-
-def test_overrides_flags_and_values_stand_in_any_order() -> None:
-    read = command("conformance").read(["a=1", "--laws", "order", "+b.c=[1,2]", "~d", "@file.yaml", "e@f=g"])
-    assert read.words == ("a=1", "+b.c=[1,2]", "~d", "@file.yaml", "e@f=g")
-    assert read.laws == ["order"]
-    read = command("compare").read(["a", "--json=x=y.json", "b", "reports=z"])
-    assert (read.a, read.b, str(read.json)) == ("a", "b", "x=y.json")
-    assert str(read.reports) == "z"

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from suite.cli import gpu
-from suite.cli.run import run as made
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
 from suite.runner.runs import expand
@@ -55,15 +54,6 @@ def test_a_part_starts_only_if_its_time_remains(
     assert gpu.main([*arguments, "--seconds", "600"]) == Exit.OK
     assert [len(part) for part in executed[:-1]] == [1] * len(training)
     assert "2.7B" in capsys.readouterr().out.splitlines()[2]
-
-
-def test_a_part_with_records_needs_no_time(tmp_path: Path, executed: list[list[str]]) -> None:
-    arguments = ["scale.reproduce=[formulas]", f"reports={tmp_path}", "--seconds", "0"]
-    assert gpu.main(arguments) == Exit.NOTHING
-    assert not executed
-    made(["experiment=formulas", f"reports={tmp_path}"])
-    gpu.main(arguments)
-    assert len(executed) == 1
 
 
 def write(folder: Path, *records: Record) -> None:

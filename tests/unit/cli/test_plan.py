@@ -15,7 +15,7 @@ from suite.cli.main import main
 from suite.config.families import content
 from suite.core.exit_codes import Exit
 from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.validation.calibrate import FittedConstant, constants, share_of, shares
+from suite.simulate.validation.calibrate import constants, shares
 
 LINE = "model=llama3_8b machine=h100 devices=8 batch=16 top=3"
 ROW = re.compile(
@@ -61,22 +61,6 @@ def test_errors_of_the_nearest_cells_are_printed(printed: list[str]) -> None:
     assert len(errors) == 5
     assert mean == pytest.approx(sum(map(abs, errors)) / 5, abs=0.11)
     assert not {one.cell for one in constants()} & {line.split("  ")[-1].partition(",")[0] for line in printed[at:]}
-
-
-def test_share_of_peak_is_fitted_or_the_median() -> None:
-    cells = [("h100", "compiled", 0.5, "a.cell"), ("a100", "flash", 0.75, "b.cell"), ("a100", "fused", 0.6, "c.cell")]
-    fitted = [FittedConstant(*cell) for cell in cells]
-    own, _ = plan.setup_of(plan.main.read(LINE.split()), shares(fitted))
-    assert own.generation.share("h100") == 0.5
-    assert own.machine.sustained == pytest.approx(0.803)
-    line = plan.share_line(own, fitted)
-    assert ("40 % of the peak" in line, "50 % of the best" in line, "a.cell" in line) == (True, True, True)
-    other, _ = plan.setup_of(plan.main.read([*LINE.split(), "generation=fp8"]), shares(fitted))
-    assert other.generation.share("h100") == 0.6
-    line = plan.share_line(other, fitted)
-    assert ("60 % of the best" in line, "median" in line) == (True, True)
-    base, _ = setup_of(LINE)
-    assert base.generation.share("h100") == share_of(("h100", "compiled"), shares(constants()))
 
 
 LEGAL = {"model": "llama3_8b", "machine": "h100", "devices": "8"}

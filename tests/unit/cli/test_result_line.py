@@ -28,13 +28,7 @@ LINES: list[tuple[Record, str]] = [
         "600 ms per batch in one process, 6 B on the fullest rank, measured",
     ),
     (record(metrics=COUNTS), "5,000 rows sent per product, 3 MB on the fullest process, measured"),
-    (
-        record(metrics={"weight_copies": metric("copy", 2), "idle": metric("percent", 12.5)}),
-        "12.5 percent idle, 2 copies",
-    ),
     (record(metrics={"samo.fig8.total": metric("s", 1.0)}), "1 claim answered, measured"),
-    (record(panels=[{"title": "t", "ours": {"a": [1.0]}}]), "1 curve, measured"),
-    (record(metrics={"mpi, 8 B": metric("s", 1e-6)}), "1 value, measured"),
 ]
 
 

@@ -12,10 +12,9 @@ import torch
 
 from suite.comm.p2p import threads
 from suite.comm.p2p.message import EVALUATION_CAPACITY
-from suite.comm.p2p.threads import Hub, LoopbackTransport, LoopbackWorld, run
-from suite.core.errors import IllegalSchedule, RankError
+from suite.comm.p2p.threads import LoopbackWorld, run
+from suite.core.errors import RankError
 from suite.core.op import Kind, Op, needs
-from suite.core.protocols import Transport
 from suite.runner.launch.signals import Interrupted, ending_ranks
 from tests.support.drawn import generator
 from tests.support.placed import random_homes, random_order, run_order
@@ -27,56 +26,6 @@ def op(text: str) -> Op:
 
 def value(*numbers: float) -> tuple[torch.Tensor, ...]:
     return tuple(torch.tensor([number]) for number in numbers)
-
-
-def pair() -> tuple[Hub, LoopbackTransport, LoopbackTransport]:
-    hub = Hub(2)
-    return hub, LoopbackTransport(hub, 0, (0, 1)), LoopbackTransport(hub, 1, (0, 1))
-
-
-def test_receive_takes_the_first_wanted_op() -> None:
-    _, first, last = pair()
-    sent = (torch.ones(2, 3, requires_grad=True), torch.tensor(7), torch.empty(0))
-    first.send(op("0F1"), sent)
-    for index in (0, 2):
-        first.send(Op(0, Kind.FORWARD, index), value(index))
-    assert last.recv_any([op("0F9"), op("0F2"), op("0F0")], None) == (op("0F2"), value(2))
-    assert last.recv_any([op("0F0"), op("0F2")], 0) == (op("0F0"), value(0))
-    assert last.recv_any([op("0F9")], 0) is None
-    _, received = last.recv_any([op("0F1")], 0) or ((), ())
-    assert [(t.dtype, t.shape, t.requires_grad) for t in received] == [(t.dtype, t.shape, False) for t in sent]
-    last.send(op("1B0"), value(4))
-    assert first.recv_any([op("1B0")], None) == (op("1B0"), value(4))
-    first.send(op("0F3"), value(1))
-    first.send(op("0F4"), value(1))
-    with pytest.raises(RankError, match="0F3, 0F4"):
-        last.close()
-    first.close()
-
-
-def test_only_evaluation_sends_block_at_capacity() -> None:
-    sent: list[int] = []
-    count = EVALUATION_CAPACITY + 5
-
-    def rank(world: LoopbackWorld) -> int:
-        transport: Transport = world.transport((0, 1))
-        if world.rank == 0:
-            for index in range(3 * EVALUATION_CAPACITY):
-                transport.send(Op(0, Kind.FORWARD, index), value(index))
-            for index in range(count):
-                transport.send(Op(0, Kind.EVALUATE, index), value(index))
-                sent.append(index)
-            return len(sent)
-        for index in range(count):  # one value is received, one more is sent
-            transport.progress()
-            assert len(sent) == min(count, index + EVALUATION_CAPACITY)
-            assert transport.recv_any([Op(0, Kind.EVALUATE, index)], None) is not None
-        for index in range(3 * EVALUATION_CAPACITY):
-            assert transport.recv_any([Op(0, Kind.FORWARD, index)], 0) is not None
-        transport.close()
-        return len(sent)
-
-    assert run(2, rank)[0] == count
 
 
 def waits_for_a_value(world: LoopbackWorld) -> None:
@@ -121,21 +70,6 @@ def test_first_failure_ends_the_other_ranks(waits: Callable[[LoopbackWorld], Non
     with pytest.raises(ValueError, match="the first fault"):
         run(3, rank)
     assert ended == ["another rank failed: ValueError('the first fault')"] * 2
-
-
-def test_ranks_end_before_a_deadlock_is_raised() -> None:
-    """Rank 0 has ended; rank 1 waits for it."""
-    ended: list[int] = []
-
-    def rank(world: LoopbackWorld) -> None:
-        try:
-            waits_for_a_reduction(world) if world.rank else None
-        finally:
-            ended.append(world.rank)
-
-    with pytest.raises(IllegalSchedule):
-        run(2, rank)
-    assert sorted(ended) == [0, 1]
 
 
 def test_one_rank_runs_at_a_time_in_the_same_order() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from suite.comm.p2p import polling
-from suite.comm.p2p.polling import complete, sleep_until, wait_until
+from suite.comm.p2p.polling import sleep_until, wait_until
 
 
 class FakeClock:
@@ -54,11 +51,3 @@ def test_sleep_until_polls_without_sleep_before_its_end(clock: FakeClock) -> Non
     assert last_end == pytest.approx(3.5e-3 - polling.WAKE_MARGIN, abs=5e-5)
     assert last_end < clock.yields[0] <= clock.yields[-1] < 3.5e-3 <= clock.time < 3.6e-3
     sleep_until(clock.time - 1.0, lambda: pytest.fail("there is nothing to wait for"))
-
-
-@pytest.mark.parametrize(("threaded", "yields"), [(False, True), (True, False)])
-def test_complete_leaves_the_core_to_threads_that_move_messages(clock: FakeClock, threaded: bool, yields: bool) -> None:
-    handle: Any = SimpleNamespace(done=lambda: clock.time > 2e-3)
-    transport: Any = SimpleNamespace(progress=lambda: None, threaded=threaded, turns=False)
-    complete(handle, transport)
-    assert (bool(clock.yields), bool(clock.sleeps)) == (yields, not yields)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from torch.nn import Linear
 
-from suite import AdamW, Engine
-from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
 from suite.comm.world import check_transport, init_world
 from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
 from suite.core.keys import in_config_keys
 from tests.support.refusals import refused
 
@@ -119,11 +115,3 @@ def test_command_line_has_the_required_flags(monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setenv(name, allowed)
         line = f"{variables}mpiexec -n {ranks} {options}python -m mpi4py a.py"
         assert mpiexec_flags.command_line(ranks, "a.py") == line
-
-
-def test_engine_names_the_command_line_for_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mpiexec_flags, "command_line", lambda ranks: f"the line for {ranks}")
-    more = {"optimizer": AdamW(lr=0.1), "microbatch": 1, "world": LoopbackWorld(Hub(1), 0)}
-    with pytest.raises(InvalidRequest) as caught:
-        Engine([Linear(2, 2)], loss=lambda x, y: x.sum(), grid=Grid(data=2), **more)
-    assert caught.value.legal == "the line for 2"

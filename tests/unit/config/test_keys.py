@@ -14,7 +14,7 @@ import yaml
 from suite.cli.config import DOCS
 from suite.config.compose import composed
 from suite.config.defaults import defaults
-from suite.config.executor import BY_KIND, EmulatedExecutor, reads_graphs
+from suite.config.executor import BY_KIND, reads_graphs
 from suite.config.families import content, groups
 from suite.config.reference import page, schema
 from suite.config.refusals import every_key, legal_value, validated
@@ -80,17 +80,6 @@ def test_legal_value_named_in_refusal_is_accepted(path: str) -> None:
     assert advised > 0
 
 
-def test_values_that_no_command_line_holds_are_refused() -> None:
-    for path, value, rule in (
-        ("reports", "x" * 256, "at most 255 bytes"),
-        ("data.folder", "a\0b", "text without a null character"),
-        ("measure.deadline", 10**400, "a valid number"),  # more than a float holds
-        ("measure.deadline", float("nan"), "a finite number"),
-    ):
-        with refused(InvalidRequest, path, rule=rule):
-            checked_run(unchecked(composed([]), {path: value}))
-
-
 # -- kinds of executors -----------------------------------------------------------------------------------------------
 
 
@@ -106,13 +95,6 @@ def test_each_kind_has_its_model_and_properties() -> None:
     assert not any(reads_graphs(each) for each in ({"kind": "plugin"}, {"kind": "real", "graphs": True}, None, "real"))
 
 
-def test_ranks_of_stragglers_are_numbers_in_json_too() -> None:
-    config = unchecked(composed(["executor=emulated"]), {"executor.stragglers": {"3": 1.5}})
-    executor = checked_run(config).executor
-    assert isinstance(executor, EmulatedExecutor)
-    assert executor.stragglers == {3: 1.5}
-
-
 # -- defaults ---------------------------------------------------------------------------------------------------------
 
 
@@ -125,14 +107,6 @@ def test_no_yaml_file_repeats_a_default() -> None:
         values = leaves(chosen.keys, "" if chosen.is_global else group)
         repeated = [key for key, value in values if key in usual and repr(value) == repr(usual[key])]
         assert repeated == [] or name == "site_template", (group, name)
-
-
-def test_every_default_of_a_closed_group_is_composed() -> None:
-    present = dict(leaves(composed([])))
-    closed = ("batch", "comm", "data", "grid", "launch", "measure", "precision", "pruning", "resume", "update")
-    keys = [key for key in every_key(RunConfig) if key.partition(".")[0] in closed and "." in key]
-    assert keys
-    assert [key for key in keys if not any(f"{each}.".startswith(f"{key}.") for each in present)] == []
 
 
 def test_a_deleted_key_takes_its_default_or_is_refused() -> None:

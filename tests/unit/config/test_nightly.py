@@ -19,19 +19,11 @@ def test_nightly_yaml_is_complete() -> None:
 def test_illegal_setting_is_refused() -> None:
     alone = "overrides alone, without reports, which nightly runs set"
     for override, key, rule in (
-        *(
-            ("repeats=0", "repeats", "greater than or equal to 1"),
-            ("repeats=1001", "repeats", "less than or equal to 1000"),
-        ),
-        *(
-            ("repeats=1.5", "repeats", "a valid integer"),
-            ("threshold=0", "threshold", "greater than or equal to 0.001"),
-        ),
-        *(("level=.nan", "level", "a finite number"), ("repeated=3", "repeated", "a valid list")),
+        ("repeats=0", "repeats", "greater than or equal to 1"),
+        ("level=.nan", "level", "a finite number"),
         ("repeated=['a \"b']", "repeated", "overrides quoted as in a shell"),
         *(("repeated=['reports=x']", "repeated", alone), ("repeated=['-m system=axonn']", "repeated", alone)),
-        ("baseline=3", "baseline", "a valid string or null"),
-        *(("repeats", "repeats", "a valid integer"), ("repeats=[", "'repeats", "VALUE is YAML")),
+        ("repeats=[", "'repeats", "VALUE is YAML"),
     ):
         with pytest.raises(InvalidRequest) as caught:
             nightly.read([override])

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import builtins
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
 import yaml
-from pydantic import Field
 
 from suite.config.compose import composed
 from suite.config.places import check_parts
-from suite.config.plugins import build, check_arguments, check_class, misfit
-from suite.config.protocols import PartitionMethod, Sampler, System
+from suite.config.plugins import build, check_class, misfit
+from suite.config.protocols import System
 from suite.config.refusals import validated
 from suite.config.run import RunConfig, settings_of
-from suite.core.errors import InvalidRequest, Unsupported
+from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.members import missing_members
-from suite.core.protocols import CostModel, DataSource, Schedule
+from suite.core.protocols import CostModel, Schedule
 from suite.runner.interleave import measure
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
@@ -32,7 +30,6 @@ from suite.schedule import MessageDriven
 from tests.support.drawn import drawn
 from tests.support.refusals import refused
 
-NAN, INF = float("nan"), float("inf")
 SCHEDULE = "suite.schedule.message_driven.MessageDriven"
 
 # -- building ---------------------------------------------------------------------------------------------------------
@@ -46,19 +43,6 @@ def test_build_calls_targets_inside_out() -> None:
     assert build({**offloaded, "_partial_": True}).keywords == {"bucket": 4}
     with refused(InvalidRequest, "entries", subject="there is no entries"):
         build(offloaded)
-
-
-def test_wrong_targets_and_arguments_are_refused() -> None:
-    layout = "suite.memory.offloaded"
-    for config, key, value, words in (
-        ({"_target_": SCHEDULE, "limit": 3}, "x.limit", "x.limit", {"legal": "did you mean 'x.pipeline_limit'?"}),
-        ({"_target_": "suite.gnn.plan.IntArray"}, "x._target_", ..., {"rule": "a public class or function"}),
-        ({"_target_": SCHEDULE, "cap": "x"}, "x.cap", "x", {"rule": "a valid integer or null", "legal": "x.cap=null"}),
-        ({"_target_": layout, "_partial_": True, "bucket": [5]}, "x.bucket", ..., {"legal": "x.bucket=1"}),
-        ({"_target_": layout, "bucket": 4}, "x.entries", None, {"legal": "x.entries=1"}),
-    ):
-        with refused(InvalidRequest, key, value, **words):
-            build(config, "x")
 
 
 def test_hostile_config_runs_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,67 +68,6 @@ def test_plugin_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         build({"_target_": "mine.anything"}, "x", Schedule)
 
 
-# -- arguments and results --------------------------------------------------------------------------------------------
-
-FITS: list[tuple[Any, list[Any], list[Any]]] = [  # type, legal and illegal values
-    (int, [0, -3, 10**30], [True, 1.0, "1", None, [1]]),
-    (float, [0, 1.5, -2], [True, NAN, INF, 10**400, "1", None]),
-    (bool, [True, False], [0, "true", None]),
-    (int | None, [None, 3], ["none", 1.5]),
-    (Sequence[int], [[], [1, 2], (1,)], ["12", [1, "2"], {"a": 1}, 5]),
-    (tuple[int, ...], [(1, 2), [1]], [["x"], 3]),
-    (tuple[int, str], [[1, "x"], (1, "x")], [["x", 1], [1], [1, "x", 2]]),
-    (Mapping[str, float], [{}, {"a": 1}], [{"a": "1"}, [], 4]),
-    (Mapping[str, Schedule], [{}, {"a": MessageDriven()}], [{"a": Grid()}, [MessageDriven()]]),
-    (Callable[..., int], [len], [5]),
-    (Grid, [Grid()], [{"data": 1}, 4, None]),
-    (Grid | None, [Grid(), None], [4]),
-    (Any, [None, 5, "x"], []),
-    (Literal["paper", "stale"], ["paper"], ["papers", None]),
-    (Annotated[float, Field(gt=0)] | None, [None, 1, 0.5], [0, -1, "1"]),
-]
-
-
-def test_arguments_are_checked_against_their_type() -> None:
-    for hint, good, bad in FITS:
-
-        def target(argument: Any) -> None: ...
-
-        target.__annotations__ = {"argument": hint}
-        for value in good:
-            check_arguments("x", target, {"argument": value})
-        for value in bad:
-            with refused(InvalidRequest, "x.argument"):
-                check_arguments("x", target, {"argument": value})
-
-
-class Bounded:
-    def __init__(self, share: Annotated[float, Field(ge=0, lt=1)] = 0.5, *, sizes: Sequence[int] = ()) -> None: ...
-
-
-def layout() -> Grid:
-    return Grid()
-
-
-def test_refusal_of_an_argument_has_the_whole_key() -> None:
-    half = "machine.share=0.5"
-    for arguments, key, rule, legal in (
-        ({"share": 2}, "machine.share", "less than 1", half),
-        ({"share": -1.0}, "machine.share", "greater than or equal to 0", half),
-        ({"share": "0.5"}, "machine.share", "a valid number", half),
-        ({"sizes": [1, "2"]}, "machine.sizes", "1: a valid integer", "machine.sizes=[]"),
-        ({"shar": 0.5}, "machine.shar", "", "did you mean 'machine.share'?"),
-    ):
-        with refused(InvalidRequest, key, rule=rule, legal=legal):
-            check_arguments("machine", Bounded, arguments)
-    check_arguments("machine", lambda **anything: anything, {"whatever": 1})
-    target = f"{__name__}.layout"
-    with refused(InvalidRequest, "x", target, legal="x._partial_=false"):
-        build({"_target_": target, "_partial_": True}, "x", Grid)
-    with refused(InvalidRequest, "x", target, legal="x._partial_=true"):
-        build({"_target_": target}, "x", Callable[[], Grid])
-
-
 # -- members ----------------------------------------------------------------------------------------------------------
 
 
@@ -163,18 +86,6 @@ class Plain:
 
 class Derived(Plain, System):
     pass
-
-
-def test_derived_class_has_the_optional_members() -> None:
-    system = Derived(None, None)
-    assert missing_members(Derived, System) == missing_members(system, System) == []
-    assert (system.streams, system.facts(), system.score([]), system.decode([])) == (False, {}, {"loss": 2.0}, None)
-    with refused(Unsupported, subject="a stream of Derived"):
-        system.stream([])
-    derived = {base: type("Parts", (base,), {})() for base in (CostModel, DataSource, PartitionMethod, Sampler)}
-    assert derived[CostModel].parts(None) == derived[DataSource].score([], []) == {}
-    assert derived[PartitionMethod].name == "parts"
-    assert derived[Sampler].streams is False
 
 
 def test_missing_members_are_named() -> None:

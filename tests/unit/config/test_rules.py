@@ -9,7 +9,7 @@ from pathlib import Path
 
 from suite.cli.draw import draw
 from suite.config.compose import composed, resolve
-from suite.core.errors import InvalidRequest, SuiteError, Unsupported
+from suite.core.errors import InvalidRequest, SuiteError
 from suite.core.op import FlushInterval
 from suite.runner.runs import freeze, validate_run
 from tests.support.configs import altered
@@ -44,16 +44,6 @@ def test_data_folder_has_its_published_form(tmp_path: Path) -> None:
     validate_run(config)
 
 
-def test_what_a_gpu_cannot_do_is_refused() -> None:
-    limited = [*SMALL, "system=gpipe", "launch.memory_limit=8000000000"]
-    validate_run(resolve(limited))
-    for key in ("launch.draws_on", "pruning.ticket.draws_on"):
-        with refused(InvalidRequest, key, "cuda", legal=f"{key}=cpu"):
-            validate_run(resolve([*SMALL, "system=axonn_samo", "pruning=random", f"{key}=cuda"]))
-    with refused(Unsupported, "launch.memory_limit", 8_000_000_000, legal="launch.memory_limit=null"):
-        validate_run(resolve([*limited, "launch.device=cuda"]))
-
-
 # -- orders of systems ------------------------------------------------------------------------------------------------
 
 
@@ -68,13 +58,6 @@ def test_the_order_of_a_users_system_has_parameters() -> None:
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
-
-
-def test_replay_needs_no_ranks() -> None:
-    deep = [*SMALL, "system=pipeoptim", "grid.inter=8", "launch.max_ranks=1", "measure.batches=20"]
-    validate_run(resolve([*deep, "executor=replay"]))
-    with refused(InvalidRequest, "launch.max_ranks", 1, rule="8 ranks"):
-        validate_run(resolve(deep))
 
 
 def test_checked_interval_is_a_batch_or_part_of_a_stream() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
-from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, Place, feeds, message_of, needs
+from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op, feeds, message_of, needs
 from tests.support.refusals import refused
 
 sizes = st.integers(1, 5)
@@ -29,21 +29,6 @@ def test_an_op_prints_stage_kind_and_index() -> None:
     for text in ("", "F7", "2F", "2X7", "2FB7", "2f7", " 2F7", "2F7 ", "-1F7", "2F-7", "2F7.0"):
         with refused(InvalidRequest, legal="'2F7'"):
             Op.parse(text)
-
-
-def test_neighbours_in_a_pipeline_of_three() -> None:
-    for kind, needed in (
-        ("F", (None, "0F5", "1F5")),
-        ("B", ("1B5", "2B5", None)),
-        ("I", ("1B5", "2B5", None)),
-        ("W", (None, None, None)),
-        ("E", (None, "0E5", "1E5")),
-        ("U", (None, None, None)),
-    ):
-        expected = [text and Op.parse(text) for text in needed]
-        assert [needs(Op(stage, Kind(kind), 5), 3) for stage in range(3)] == expected
-    assert [(Place(s, 3).first, Place(s, 3).last) for s in range(3)] == [(True, False), (False, False), (False, True)]
-    assert (Place(0, 1).first, Place(0, 1).last) == (True, True)
 
 
 @given(st.integers(1, 8), st.data())

@@ -6,24 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from suite.core import errors
 from suite.core.bounds import NonNegative, Positive, UnitInterval, check_bounds
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.keys import in_config_keys
 from suite.core.members import missing_members
 from tests.support.refusals import refused
-
-
-def test_refusal_has_its_key_value_rule_and_legal_value() -> None:
-    error = InvalidRequest("grid.inter", 5, "4 layers", "grid.inter=4")
-    assert str(error) == "grid.inter=5; rule: 4 layers; legal: grid.inter=4"
-    assert (error.key, error.value, error.rule, error.legal) == ("grid.inter", 5, "4 layers", "grid.inter=4")
-    error = InvalidRequest("optimizer.clip_norm", None, what="no clipping")
-    assert (str(error), error.key, error.value) == ("no clipping", "optimizer.clip_norm", None)
-    error = InvalidRequest("5 stages for 3 layers", rule="a layer each", legal="1 to 3")
-    assert str(error) == "5 stages for 3 layers; rule: a layer each; legal: 1 to 3"
-    assert (str(InvalidRequest("no")), InvalidRequest("no").key) == ("no", "")
-    assert str(errors.MissingDependency("mpi4py", "pip install it")).endswith("pip install it")
 
 
 def test_argument_names_become_keys_in_every_part_of_a_refusal() -> None:

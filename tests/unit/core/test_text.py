@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
-
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.core.reasons import headline
 from suite.core.units import seconds, si
 from suite.core.values import format_typed, format_value, is_number
-from suite.core.words import for_reports, is_word, override, shell_line, value_of
 
 
 @given(st.floats(1e-9, 9e20))
@@ -40,19 +35,6 @@ def test_values_are_shown_on_one_line_and_typed_as_on_a_command_line() -> None:
         assert format_typed(value) == text
     assert all(map(is_number, (0, -1.5, 10**300)))
     assert not any(map(is_number, (True, "1", None, 10**400)))
-
-
-def test_override_words_are_read_back_as_text() -> None:
-    values = ["reports", "/a b/c", "1", "null", "True", "it's", 'a "b"', "a,b", "back\\", "\\'", "a=b", "~x", "-1"]
-    for value in [*values, " x", "é", "[1]"]:
-        word = override("reports", value)
-        assert OverridesParser.create().parse_override(word).value() == value
-        assert value_of(word) == value
-        assert shlex.split(shell_line("run", [word])) == ["suite", "run", word]
-    assert for_reports("report", Path("reports")) == "suite report"
-    assert for_reports("report", Path("a b")) == "suite report 'reports=a b'"
-    assert all(map(is_word, ("a=b", "+a.b=", "~a", "@x", "a@b=c")))
-    assert not any(map(is_word, ("--a=b", "/a=b", "a")))
 
 
 # -- reasons ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Program of test_fused.py, in a process of its own: Triton reads TRITON_INTERPRET when it is imported.
 
 Prints as JSON, by rule: the largest difference of three fused steps from the rule's own steps, relative to the largest
-number of each state; the losses of two engines, fused and not; and the bytes per entry of one fused step."""
+number of each state; and the losses of two engines, fused and not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from suite import SGD, Adam, AdamW, Engine, RMSprop
 from suite.core.protocols import UpdateRule
@@ -48,42 +47,8 @@ def engine(*, fused: bool) -> Engine:
     return Engine(linears(4, 8, 4, dtype=torch.float32), loss=mse_loss, optimizer=AdamW(0.01), microbatch=2, **more)
 
 
-class Bytes(TorchDispatchMode):
-    """Counts the bytes that operations and kernels read and write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.moved, self.kernel = 0, fused._step
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        if not func.is_view:  # an operation in place reads and writes its first operand; copy_ and zero_ only write it
-            tensors = [each for each in (*args, output) if isinstance(each, torch.Tensor)]
-            skipped = func._schema.name in ("aten::copy_", "aten::zero_")
-            self.moved += sum(tensor.nbytes for tensor in tensors[skipped:])
-        return output
-
-    def __getitem__(self, grid: Any) -> Any:
-        def launch(weights: torch.Tensor, gradient: torch.Tensor, *rest: Any) -> None:
-            self.moved += gradient.nbytes + 2 * weights.nbytes
-            self.moved += sum(2 * moment.nbytes for moment in {id(m): m for m in rest[:2]}.values())
-
-        return launch
-
-
-def bytes_per_entry() -> float:
-    trained = engine(fused=True)
-    states = trained.state.model_states
-    fused._step = counter = Bytes()  # type: ignore[assignment]
-    with counter:
-        states.step(trained.state.update.rule)
-        states.finish(stepped=True)
-    fused._step = counter.kernel
-    return counter.moved / states.entries
-
-
 if __name__ == "__main__":
     batches = normal_batches(4, 4, 4, 4, torch.float32)
     losses = [list(engine(fused=each).train(batches)) for each in (True, False)]
     differences = {name: difference(rule) for name, rule in RULES.items()}
-    print(json.dumps([differences, losses, bytes_per_entry()]))
+    print(json.dumps([differences, losses]))

@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
-from suite import SGD, Adam, AdamW, DynamicLossScaler, Engine, Grid
+from suite import SGD, Adam, AdamW, Engine, Grid
 from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError
 from suite.engine.checkpoint import files
 from suite.engine.checkpoint.save import STATE
 from tests.support.cases import Case, gpt_case, odd_case
 from tests.support.refusals import refused
-from tests.support.resuming import batch_of, engine_of, rank_state, trained
+from tests.support.resuming import batch_of, engine_of, rank_state
 
 TIED = gpt_case("tied", "float32", layers=1)
 ODD = odd_case(torch.float32)
@@ -58,28 +58,6 @@ def untouched(engine: Engine, action: Callable[[], Any], *words: str) -> str:
 
 
 # -- what is kept ----------------------------------------------------------------------------------------------------
-
-
-def test_checkpoint_is_a_model_with_training_files_of_every_rank(tmp_path: Path) -> None:
-    run = {"half": "bfloat16", "optimizer": SGD(0.1, momentum=0.9), "save": tmp_path}
-    threads.run(4, lambda world: trained(TIED, world, Grid(inter=2, data=2), range(1), **run))
-    path = tmp_path / FIRST
-    assert names(path) == [
-        *(f"model-{rank:05d}-of-00002.safetensors" for rank in (1, 2)),
-        "model.safetensors.index.json",
-        STATE,
-        *(f"training-{rank:05d}-{replica:05d}.safetensors" for rank in (0, 1) for replica in (0, 1)),
-    ]
-    first, last = (load_file(path / f"model-{rank:05d}-of-00002.safetensors") for rank in (1, 2))
-    weight = first["0.token.weight"]
-    assert torch.equal(weight, last["2.weight"]), "both ends of a tie are kept"
-    assert weight.dtype == torch.float32
-    assert not torch.equal(weight, weight.bfloat16().float())
-    first, last = (load_file(path / f"training-{rank:05d}-00000.safetensors") for rank in (0, 1))
-    assert torch.equal(first["0/velocity/token.weight"], last["2/velocity/weight"])
-    other = make_engine(TIED)
-    other.load_model(path)
-    assert torch.equal(other.state_dict()["2.weight"], weight)
 
 
 def frozen(bias: bool = False, half: str | None = None) -> Engine:
@@ -147,16 +125,6 @@ def test_checkpoint_of_another_run_is_rejected_without_change(tmp_path: Path) ->
         engine = make_engine(**more)
         for path in (tmp_path, tmp_path / FIRST):
             assert saved in untouched(engine, lambda e=engine, p=path: e.load(p), saved, "engine has ", current)
-
-
-def test_checkpoint_with_other_tie_or_loss_scale_is_rejected(tmp_path: Path) -> None:
-    taught(tmp_path / "tied", case=TIED)
-    untied = make_engine(TIED, tied=())
-    untouched(untied, lambda: untied.load(tmp_path / "tied"), "tied=[[0, 'token.weight', 2, 'weight']]")
-    more = {"optimizer": SGD(0.1), "half": "float16"}
-    taught(tmp_path / "scaled", loss_scaler=DynamicLossScaler(4.0), **more)
-    other = make_engine(loss_scaler=DynamicLossScaler(4.0, patience=7), **more)
-    untouched(other, lambda: other.load(tmp_path / "scaled"), "scaler.patience=200", "scaler.patience=7")
 
 
 def test_replicas_must_divide_trained_microbatches(tmp_path: Path) -> None:

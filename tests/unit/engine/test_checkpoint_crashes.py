@@ -123,16 +123,6 @@ def equal(state: RankState, other: RankState) -> bool:
     return state.counts == other.counts and all(torch.equal(t, other.tensors[n]) for n, t in state.tensors.items())
 
 
-def test_checkpoints_are_named_and_ordered_by_updates(tmp_path: Path) -> None:
-    steps = ["step-000007", "step-000100", "step-999999", "step-1000000"]
-    others = ["others", "step-1", ".step-000009.unfinished", "step-000001.new"]
-    for name in (*reversed(steps), *others):
-        assert (files.step_of(Path(name)) is not None) == (name in steps)
-        (tmp_path / name).mkdir()
-    (tmp_path / "step-000008").write_text("a file")
-    assert [files.path_of(tmp_path, step).name for step in files.steps(tmp_path)] == steps
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="/proc lists the names of open files")
 def test_files_are_synced_before_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order of syncs and rename, which protects against a power failure that no killed process shows."""

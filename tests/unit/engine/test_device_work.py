@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from suite import SGD, AdamW, Engine, RMSprop, accelerator
+from suite import SGD, Engine
 from suite.accelerator import Clock
 from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, STEP
-from suite.engine.optim.optimizer import RuleState
 from suite.engine.pruning.settings import Pruning
 from suite.pruning.magnitude import Magnitude
 from tests.support.small_engines import alone, linears, mse_loss, normal_batches
@@ -74,34 +71,3 @@ def test_a_batch_is_timed_by_events_with_one_wait(queue: Queue) -> None:
         assert spans == {FORWARD: 2, BACKWARD: 2, STEP: 1, COMPRESS: 2, EXPAND: 1}
         assert [span.seconds for span in state.trace if span.category == COMPRESS] == pytest.approx([2.0, 2.0])
         assert max(span.end for span in state.trace) - min(span.start for span in state.trace) < queue.recorded
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operations that start a kernel or read a number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.launched, self.read = 0, 0
-
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
-        self.read += func is torch.ops.aten._local_scalar_dense.default
-        self.launched += not func.is_view and func is not torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
-
-
-RULES: list[Callable[[], Any]] = [
-    lambda: AdamW(0.1),
-    lambda: SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
-    lambda: RMSprop(0.1, momentum=0.9, weight_decay=0.1),
-]
-
-
-@pytest.mark.parametrize("make", RULES)
-def test_a_step_on_a_device_is_a_few_launches(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any]) -> None:
-    monkeypatch.setattr(accelerator, "on_host", lambda device: False)
-    rule, weight, entries = make(), torch.ones(2000, 2000), 4_000_000
-    state = RuleState([weight], {name: torch.zeros(entries) for name in rule.states}, updates=1)
-    with Operations() as operations:
-        rule.step(state, torch.ones(entries))
-    assert 0 < operations.launched <= 20
-    assert operations.read == 0

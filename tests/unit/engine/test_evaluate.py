@@ -12,10 +12,8 @@ from torch import nn
 
 from suite import SGD, Engine, Grid, Replay
 from suite.comm.p2p import threads
-from suite.core.errors import InvalidRequest
 from suite.models.accuracy import top
 from tests.support.drawn import cells
-from tests.support.refusals import refused
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=3), Grid(data=2, inter=2)]
 SIZES = [(12,), (5,), (1,), (12, 7), (24, 12, 1)]
@@ -62,16 +60,3 @@ def test_evaluation_weights_batches_by_samples(grid: Grid, sizes: tuple[int, ...
     replay = Replay(layers(), grid=grid, **settings())
     for measured in (*threads.run(grid.size, rank), dict(replay.score(batches(*sizes)))):
         assert measured == pytest.approx(right, rel=1e-12)
-
-
-def test_wrong_batches_and_scores_are_rejected() -> None:
-    def scored(size: int = 4, **more: Any) -> dict[str, float]:
-        return Engine(layers(), **settings(**more)).score(batches(size))
-
-    with refused(InvalidRequest, subject="a batch of 0 samples"):
-        scored(0)
-    for names in (("top_1",), ("a", "b", "c")):
-        with refused(InvalidRequest, "scores", subject="score_names"):
-            scored(score_names=names)
-    large = scored(2, scores=lambda x, y: torch.tensor([2**24 + 1]), score_names=("count",))
-    assert large["count"] == 2**24 + 1

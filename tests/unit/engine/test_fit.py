@@ -10,8 +10,7 @@ from torch.nn.functional import mse_loss
 
 from suite import SGD, Engine, Grid
 from suite.comm.p2p import threads
-from suite.core.errors import InvalidRequest, Unsupported
-from suite.schedule import OneFOneB
+from suite.core.errors import InvalidRequest
 from tests.support.refusals import refused
 from tests.support.small_engines import linears, normal_batches
 
@@ -36,12 +35,6 @@ def test_hook_gets_losses_and_ends_training(grid: Grid) -> None:
     assert engine.fit(DATA, on_batch=lambda loss, seconds: seen.append(loss) or len(seen) == 3) == seen
     assert len(seen) == 3
     assert engine.fit(DATA[3:]) == pytest.approx(expected[3:], rel=1e-12)
-
-
-def test_stream_does_not_end_early() -> None:
-    engine = engine_of(grid=Grid(inter=2), schedule=OneFOneB(), update_interval=1)
-    with refused(Unsupported, "on_batch"):
-        engine.fit(DATA, on_batch=lambda loss, seconds: True)
 
 
 # -- parts of batches ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The fused optimizer step: Triton's interpreter against the rules' own steps, its bytes, and its refusals."""
+"""The fused optimizer step: Triton's interpreter against the rules' own steps, and its refusals."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from tests.support.refusals import refused
 from tests.support.scripts import printed
 from tests.support.small_engines import alone, linears, mse_loss
 
-BYTES = 40  # per entry, of a step that reads and writes a master and two moments; this one moves 34
-
 
 @pytest.mark.slow("kernels are interpreted")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_fused_steps_are_those_of_the_rules() -> None:
     output = printed(str(Path(__file__).with_name("program_fused.py")), TRITON_INTERPRET="1")
-    differences, (fused, separate), moved = json.loads(output)
+    differences, (fused, separate) = json.loads(output)
     assert len(differences) == 7
     assert max(differences.values()) < 1e-6, differences
     assert fused == pytest.approx(separate, rel=1e-4)
     assert len(set(fused)) == len(fused)
-    assert 26 < moved <= BYTES
 
 
 @pytest.mark.parametrize("more", [{}, {"half": "bfloat16"}])

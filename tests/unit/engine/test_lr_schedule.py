@@ -7,9 +7,6 @@ import math
 import pytest
 
 from suite import Polynomial, Steps, WarmupCosine
-from suite.core.errors import InvalidRequest
-from suite.engine.optim.lr_schedule import as_rate
-from tests.support.refusals import refused
 
 
 def test_steps_decay_at_milestone() -> None:
@@ -36,9 +33,3 @@ def test_polynomial_decays_to_floor() -> None:
     assert [linear(update) for update in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     square = Polynomial(1.0, 4, power=2.0, floor=0.5)
     assert [square(update) for update in range(5)] == [1.0, 0.78125, 0.625, 0.53125, 0.5]
-
-
-def test_invalid_rate_is_rejected() -> None:
-    for rate in (-1e-9, math.nan, math.inf, -math.inf):
-        with refused(InvalidRequest, "lr", legal="0.001"):
-            as_rate(rate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -59,8 +58,5 @@ def test_wrong_names_and_named_targets_are_refused() -> None:
         summed.train_batch((inputs, {"labels": labels, "weights": weights}))
     with refused(InvalidRequest, subject="['x']", legal="a module as model="):
         make_engine().train_batch(({"x": inputs}, (labels, weights)))
-    for targets in ({"labels": np.zeros(8)}, {"labels": torch.tensor(1)}, {1: torch.zeros(8)}):
-        with refused(InvalidRequest, subject="targets of a batch"):
-            make_engine().train_batch((inputs, targets))  # type: ignore[arg-type]
     with refused(InvalidRequest, subject="4 and 8 samples"):
         make_engine().train_batch((inputs, {"labels": labels[:4], "weights": weights}))

@@ -118,13 +118,6 @@ def test_evaluation_runs_bounded_ahead(name: str, ranks: int) -> None:
         assert {*done.values()} == {interval.microbatches}
 
 
-@pytest.mark.parametrize(("name", "replicas"), cells(["interleaved", "zb_h1", "zb_h2", "zbv", "axonn_zb"], [1, 2], n=2))
-def test_batches_follow_each_other_without_a_drain(name: str, replicas: int) -> None:
-    """With an update per batch no pass reads other weights, so a stream has the losses of drained batches."""
-    losses = losses_on(Grid(inter=2, data=replicas), SCHEDULES[name], update_interval=MICROBATCHES)
-    assert losses == losses_on_one_rank(name, replicas)
-
-
 def test_settings_that_a_placement_excludes_are_refused() -> None:
     assert losses_on(Grid(inter=2), SplitStream()) == losses_on(Grid(), OneFOneB())
     policies = [("interleaved", Predict()), ("interleaved", Stash()), ("zb_h1", Predict()), ("zb_h1", Stash())]

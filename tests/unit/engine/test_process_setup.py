@@ -14,7 +14,7 @@ from suite import SGD, Engine, Grid, accelerator
 from suite.comm.p2p.threads import Hub, LoopbackWorld
 from suite.core.errors import InvalidRequest, MissingDependency, UnknownName
 from suite.engine import build
-from suite.engine.process_setup import device_of, gemm_rate
+from suite.engine.process_setup import device_of
 from suite.engine.replay import thread_ranks
 from tests.support.refusals import refused
 
@@ -65,18 +65,3 @@ def test_engine_asks_for_the_device(monkeypatch: pytest.MonkeyPatch, grid: Grid)
     assert asked[0] == (2, "cuda")
     with refused(InvalidRequest, "device", '"cuda"'):
         Engine(layers, device="cuda", world=LoopbackWorld(Hub(1), 0), **arguments)
-
-
-@pytest.mark.parametrize(("device", "size"), [("cpu", 4), ("meta", 768)])
-def test_gemm_rate_measures_products_on_device(monkeypatch: pytest.MonkeyPatch, device: str, size: int) -> None:
-    """The meta device replaces a GPU; its default size is that of a CPU, 768."""
-    seen = set()
-    product = torch.mm
-
-    def recorded_mm(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        seen.update((tensor.device.type, tuple(tensor.shape), tensor.dtype) for tensor in (a, b, out))
-        return product(a, b, out=out)
-
-    monkeypatch.setattr(torch, "mm", recorded_mm)
-    assert gemm_rate(size if device == "cpu" else None, 0.01, "bfloat16", device) > 0
-    assert seen == {(device, (size, size), torch.bfloat16)}

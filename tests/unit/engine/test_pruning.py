@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from suite.engine.optim.optimizer import SGD, AdamW
 from suite.engine.pruning.settings import Pruning
 from suite.engine.states.compress import compress, expand, mask
 from suite.memory.layout import compressed, offloaded, resident
-from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude
 from tests.support.cases import gpt_case
 from tests.support.drawn import cells
@@ -212,24 +210,3 @@ def test_offloaded_stage_without_weights_trains() -> None:
         return len(engine.state.model_states.kept)
 
     assert threads.run(3, rank) == [1, 0, 1]
-
-
-def test_search_with_other_criterion_is_rejected(tmp_path: Path) -> None:
-    first, same = (alone(pruning=Pruning(EarlyBird(epoch=1), 0.8)) for _ in range(2))
-    for number in range(2):
-        first.train_batch(CASE.batch(number, 2, 1))
-    first.save(tmp_path)
-    for other, subject in (
-        (Pruning(EarlyBird(epoch=1, window=3), 0.8), "this engine has pruning.method.window=3"),
-        (Pruning(EarlyBird(epoch=1), 0.5), "this engine has pruning.sparsity=0.5"),
-        (Pruning(EarlyBird(epoch=1), 0.8, "all"), "this engine has pruning.scope=all"),
-        (Pruning(FixedMask(TICKET, after=9), 0.8), "this engine has pruning.method._target_=None"),
-    ):
-        again = alone(pruning=other)
-        before = rank_state(again)
-        with refused(InvalidRequest, subject=subject):
-            again.load(tmp_path)
-        before.compare(rank_state(again), subject)
-    same.load(tmp_path)
-    assert same.state.pruning is not None
-    assert len(same.state.pruning.method.distances) == 1  # type: ignore[attr-defined]

@@ -296,11 +296,3 @@ def test_every_tensor_type_has_a_hash() -> None:
         torch.ones(3, requires_grad=True),
     ):
         assert hashes((tensor, [tensor])) == hashes((tensor.clone(), [tensor]))
-
-
-def test_hashes_ignore_order_of_names_only() -> None:
-    first, second = torch.arange(4), torch.arange(4, 8)
-    right = hashes({"a": first, "b": second})
-    assert right == hashes({"b": second, "a": first})
-    assert right != hashes({"a": second, "b": first})
-    assert right != hashes({"a": first, "c": second})

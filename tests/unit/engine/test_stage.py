@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suite.core.errors import InvalidRequest
 from suite.core.protocols import Read
 from suite.engine.random_state import drawing
-from suite.engine.stage import Stage, segments
+from suite.engine.stage import Stage
 from tests.support.cases import TwoFloats
 from tests.support.drawn import cells
-from tests.support.refusals import refused
 
 KEEP, RECOMPUTE = Read(0, 0, "keep"), Read(0, 0, "recompute")
 DOUBLE = torch.float64
@@ -99,19 +97,3 @@ def test_activation_checkpointing_is_bit_identical(interval: int, read: Read, la
     plain, checkpointed = run(chain(None, last=last), KEEP), run(chain(interval, last=last), read)
     assert len(plain) == len(checkpointed)
     assert all(torch.equal(a, b) for a, b in zip(plain, checkpointed, strict=True))
-
-
-def test_segments_divide_stage() -> None:
-    for count, interval, expected in (
-        (4, None, [(0, 4, False)]),
-        (4, 4, [(0, 4, True)]),
-        (6, 2, [(0, 2, True), (2, 4, True), (4, 6, True)]),
-        (3, 1, [(0, 1, True), (1, 2, True), (2, 3, True)]),
-        (0, 1, [(0, 0, False)]),
-    ):
-        layers = [nn.Linear(1, 1) for _ in range(count)]
-        assert [(s.layers.start, s.layers.stop, s.recomputed) for s in segments(layers, interval)] == expected
-    for interval in (0, -1, 3, 5):
-        legal = "activation_checkpointing=1 or 2 or 4, or None"
-        with refused(InvalidRequest, "activation_checkpointing", str(interval), subject="of 4 layers", legal=legal):
-            chain(interval)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from suite import AdamW, Engine, Grid
-from suite.core.errors import InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest
 from suite.engine.replay.thread_ranks import batch_readers
 from suite.schedule import OneFOneB
 from tests.support.refusals import refused
@@ -62,15 +62,6 @@ def engine_of(layers: Any = None, **more: Any) -> Engine:
     return Engine(model() if layers is None else layers, **(arguments | more))
 
 
-def test_interrupted_stream_trains_no_more() -> None:
-    engine = engine_of(linears(6, 6, 6, 6, 6), **STREAMS)
-    for _ in engine.train(batches() * 10):
-        break
-    for call in (lambda: engine.train_batch(BATCH), lambda: list(engine.train(batches()))):
-        with pytest.raises(SuiteError):
-            call()
-
-
 def test_batches_are_read_as_they_are_requested() -> None:
     read = []
 
@@ -114,11 +105,6 @@ def test_gradients_of_all_ranks_are_in_pipeline_order() -> None:
     ours = engine_of(linears(6, 6, 6, 6), grid=Grid(inter=3)).gradients(BATCH)
     for gradient, expected in zip(ours, one, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_engine_trains_on_the_predictions_of_another() -> None:
-    teacher, student = engine_of(grid=TWO), engine_of(grid=TWO)
-    assert len(student.fit((inputs, teacher.predict(inputs)) for inputs, _ in batches(3))) == 3
 
 
 def test_engine_names_the_failure_that_ended_it(tmp_path: Path) -> None:

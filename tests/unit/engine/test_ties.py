@@ -190,22 +190,6 @@ def test_one_rank_trains_like_one_shared_parameter(shape: str, replicas: int, op
     compare(got, plain_torch(network(shape), OPTIONS[option].get("clip_norm")), within=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("shape", "grid", "half"),
-    cells(["one stage", "three", "three groups"], [Grid(), *GRIDS], [None, "bfloat16"], n=3),
-    ids=str,
-)
-def test_frozen_tie_does_not_change(shape: str, grid: Grid, half: str | None) -> None:
-    dtype = torch.float32 if half else torch.float64
-    layers = network(shape, dtype, frozen=True)
-    got = run(layers, grid, "zbv", dtype, half=half, clip_norm=0.5)
-    first = SHAPES[shape][0][0]
-    initial = layers[first].get_parameter("weight")
-    assert torch.equal(got.weights[f"{first}.weight"], initial.bfloat16() if half else initial)
-    if not half:
-        compare(got, plain_torch(layers, clip_norm=0.5), within=1e-12)
-
-
 # -- masks -----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from suite.comm.collective.process_group import Pending
 from suite.comm.p2p import threads
 from suite.engine.optim.loss_scaler import unscaled
 from suite.engine.optim.optimizer import SGD
@@ -17,7 +16,6 @@ from suite.engine.optim.update import Update, subtract
 from suite.engine.states.state import ModelState
 from suite.engine.ties import TieGroup
 from suite.memory.layout import resident
-from tests.support.small_engines import alone
 
 BIG = 2.0**53  # BIG + 1 rounds to BIG in float64, so a sum depends on its order
 SINGLE = torch.float32
@@ -122,28 +120,6 @@ def test_subtract_returns_parts_outside_holes() -> None:
         )
 
 
-def test_next_reduction_starts_before_step() -> None:
-    """Events on one of two replicas: the next chunk is being reduced while a chunk is stepped."""
-    events: list[str] = []
-
-    class Told:
-        ranks = (0, 1)
-
-        def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Any:
-            events.append(f"reduce {tensor.numel()}")
-            return Pending()
-
-    class Noted(SGD):
-        def step(self, state: Any, grad: torch.Tensor) -> None:
-            events.append("step")
-            super().step(state, grad)
-
-    update = update_of(alone(), [parameter(*range(10))], rule=Noted(0.5), bucket_numel=2, buckets_per_reduction=2)
-    update.data_parallel_group = Told()
-    list(update.run())
-    assert events == ["reduce 4", "reduce 4", "step", "step", "reduce 2", "step", "step", "step"]
-
-
 # -- overflow and clipping -------------------------------------------------------------------------------------------
 
 
@@ -159,9 +135,3 @@ def test_addends_of_a_sum_decide_about_overflow() -> None:
 
     for gradient, tied, skipped in ((32752.0, False, 0), (32768.0, False, 1), (30000.0, True, 1), (16376.0, True, 0)):
         assert threads.run(2, partial(rank, gradient=gradient, tied=tied)) == [skipped] * 2, (gradient, tied)
-
-
-def test_small_gradient_is_not_clipped() -> None:
-    weight = parameter(0.0, 0.0)
-    list(update_of(alone(), [weight], [3.0, 4.0], rule=SGD(1.0), clip_norm=5.1).run())
-    assert weight.tolist() == [-3.0, -4.0]

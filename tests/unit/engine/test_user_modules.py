@@ -4,9 +4,7 @@ Their state after training is compared with plain PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from torch import nn
 from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import offloaded
+from tests.support.plain import Script
 from tests.support.refusals import refused
 
 DOUBLE = torch.float64
@@ -50,12 +49,6 @@ def frozen() -> list[nn.Module]:
     return layers
 
 
-def untied() -> list[nn.Module]:
-    table, head = shared()
-    head.weight = nn.Parameter(torch.zeros(WORDS, WIDTH, dtype=DOUBLE))
-    return [table, head]
-
-
 def twice() -> list[nn.Module]:
     """One module at both ends."""
     torch.manual_seed(8)
@@ -73,19 +66,6 @@ def numbers(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(6, WIDTH, generator=generator, dtype=DOUBLE), torch.randint(0, WIDTH, (6,), generator=generator)
 
 
-def plainly(layers: list[nn.Module], batch: Callable[[int], Any] = tokens) -> Tensors:
-    """State of layers after a plain loop of three batches of two microbatches of three samples."""
-    model = nn.Sequential(*layers)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.3, momentum=0.9)
-    for number in range(3):
-        optimizer.zero_grad()
-        for x, y in zip(*(part.split(3) for part in batch(number)), strict=True):
-            (F.cross_entropy(model(x), y) / 2).backward()
-        optimizer.step()
-    return tensors_of(layers)
-
-
 def tensors_of(layers: list[nn.Module]) -> Tensors:
     return {
         f"{number}.{name}": tensor.detach().clone()
@@ -99,9 +79,9 @@ def make_engine(layers: Any, **more: Any) -> Engine:
     return Engine(layers, **settings)
 
 
-def train(engine: Engine, *positions: int, batch: Callable[[int], Any] = tokens) -> Engine:
+def train(engine: Engine, *positions: int) -> Engine:
     for position in positions:
-        engine.train_batch(batch(position))
+        engine.train_batch(tokens(position))
     return engine
 
 
@@ -112,12 +92,15 @@ def assert_close(got: Tensors, right: Tensors) -> None:
 
 
 def test_user_modules_train_in_place_on_one_stage() -> None:
-    for make in (shared, partial(shared, 2), frozen, twice, untied):
-        user_modules, batch = make(), numbers if make is twice else tokens
+    for make in (shared, partial(shared, 2), frozen, twice):
+        batches = [(numbers if make is twice else tokens)(number) for number in range(3)]
+        script = Script(lambda make=make: nn.Sequential(*make()), F.cross_entropy, batches=batches, microbatch=3)
+        assert script.verdict(Grid()) == "equal"
+        user_modules = make()
         objects = [id(weight) for layer in user_modules for weight in layer.parameters()]
-        tied = [(0, "weight", 1, "weight")] if make is untied else []
-        train(make_engine(user_modules, tied=tied), 0, 1, 2, batch=batch)
-        assert_close(tensors_of(user_modules), plainly(shared() if make is untied else make(), batch))
+        engine = make_engine(user_modules)
+        engine.fit(batches)
+        assert_close(nn.Sequential(*user_modules).state_dict(), engine.state_dict())
         assert [id(weight) for layer in user_modules for weight in layer.parameters()] == objects, (
             "a weight was replaced"
         )
@@ -218,33 +201,6 @@ def test_older_engine_preserves_newer_weights(settings: dict[str, Any]) -> None:
     second.close()
     assert_holds(user_modules, masters(second))
     assert any(not torch.equal(tensors_of(user_modules)[name], weight) for name, weight in trained.items())
-
-
-def test_pruning_in_mixed_precision_updates_user_weights() -> None:
-    kept = {(1, "weight"): torch.arange(WIDTH, dtype=torch.int32)}
-    user_modules = single()
-    first, second = mixed(user_modules), mixed(user_modules)
-    first.prune(kept)
-    train(second, 0)
-    assert user_modules[1].weight.dtype == torch.float32
-    assert_holds(user_modules, masters(second))
-    second.prune(kept)
-    train(second, 0)
-    assert user_modules[1].weight.dtype == torch.bfloat16
-    assert torch.equal(user_modules[0].weight, masters(second)["0.weight"])
-    second.close()
-    assert_holds(user_modules, masters(second))
-
-
-def test_frozen_weights_keep_full_precision(tmp_path: Path) -> None:
-    user_modules = single()
-    user_modules[1].requires_grad_(False)
-    user_modules[1].register_buffer("constant", torch.tensor([1.0 + 2.0**-20]))
-    before = {name: tensor for name, tensor in tensors_of(user_modules).items() if name.startswith("1.")}
-    engine = train(mixed(user_modules), 0)
-    engine.evaluate([tokens(1)])
-    engine.load(engine.save(tmp_path))
-    assert_holds(user_modules, before)
 
 
 def test_close_returns_dense_full_precision_weights() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.memory.checkpointing import activations, checkpoint_interval, resolve_interval
-from tests.support.refusals import refused
 
 
 def test_activations_by_hand() -> None:
@@ -49,17 +48,3 @@ def test_setting_resolves_to_an_interval() -> None:
     ]
     for setting, stages, interval in cases:
         assert resolve_interval(setting, stages) == interval, (setting, stages)
-
-
-def test_interval_that_does_not_divide_is_refused_with_legal_values() -> None:
-    rows: list[tuple[object, list[int], str, int]] = [
-        *((word, [8] * 6, "8, auto or None", 8) for word in (3, 0, -2, 16, 2.0, True, "often")),
-        (4, [6, 4], ": 1, 2 or None", 2),
-        ("auto", [5, 3], ": 1 or None", 1),
-    ]
-    for word, stages, rule, legal in rows:
-        words = {"rule": rule, "legal": f"activation_checkpointing={legal}"}
-        with refused(InvalidRequest, "activation_checkpointing", str(word), **words):
-            resolve_interval(word, stages)  # type: ignore[arg-type]
-    with refused(InvalidRequest, subject="7 layers on 2 stages", rule="stages divide layers"):
-        resolve_interval("auto", [4, 3])

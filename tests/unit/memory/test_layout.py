@@ -5,12 +5,8 @@ Whether a model fits is decided from these sums before any rank starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from suite.core.errors import InvalidRequest, UnknownName
 from suite.memory.layout import (
     Layout,
     compressed,
@@ -19,13 +15,11 @@ from suite.memory.layout import (
     mixed_precision,
     offload,
     offloaded,
-    pruned,
     resident,
     samo,
     sparse,
     zero_1,
 )
-from tests.support.refusals import fault, refused
 
 ADAM, SGDM = ("moment_1", "moment_2"), ("velocity",)
 SINGLE, MIXED = dense(1000, ADAM), mixed_precision(dense(1000, ADAM))
@@ -94,30 +88,6 @@ def test_bytes_of_every_layout() -> None:
         assert [*lives, layout.bytes(home="host")] == [always, step, bucket, host], layout
 
 
-def test_states_of_each_layout() -> None:
-    assert [state.name for state in MIXED] == ["half", "half_gradient", "master", "gradient", *ADAM]
-    assert mixed_precision(dense(1, ()), "bfloat16")["half"].dtype == "bfloat16"
-    assert (SINGLE.read.name, MIXED.read.name) == ("master", "half")
-    small = samo(80, 800)(MIXED)
-    assert (small["half"], small["master"].entries, small["index"].entries) == (MIXED["half"], 280, 80)
-    whole = {state.name for state in zero_1(4)(MIXED) if state.entries == 1000}
-    assert whole == {"half", "half_gradient"}
-    assert [(s.name, s.home, s.life, s.entries) for s in AWAY(MIXED)][2:6] == [
-        ("master", "host", "always", 1000),
-        ("master_bucket", "device", "bucket", 10),
-        ("gradient", "device", "bucket", 10),
-        ("moment_1", "host", "always", 1000),
-    ]
-
-
-def test_layouts_by_other_names_are_equal() -> None:
-    assert resident(9, ADAM) == dense(9, ADAM)
-    assert mixed(1000, ADAM) == compressed(1000, ADAM, half="float16") == zero_1(1)(MIXED) == MIXED
-    assert compressed(1000, ADAM, half="float16", kept=80, of=800) == samo(80, 800)(MIXED)
-    for sparsity, kept in ((0.0, 1000), (0.25, 750), (0.9, 100), (0.9996, 0), (0.9994, 1), (1.0, 0)):
-        assert pruned(1000, ADAM, sparsity=sparsity) == samo(kept)(MIXED), sparsity
-
-
 @pytest.mark.parametrize(("half", "always", "bucket"), [("float16", 4, 16), (None, 8, 8)], ids=["mixed", "full"])
 def test_an_offloaded_layout_holds_whole_buckets(half: str | None, always: int, bucket: int) -> None:
     """AxoNN V-B: 4 phi + 16 bsize; a set of buckets more costs as much again, as long as there are buckets for it."""
@@ -127,25 +97,3 @@ def test_an_offloaded_layout_holds_whole_buckets(half: str | None, always: int, 
             assert layout.bytes(life="always") == always * entries
             assert layout.bytes(life="bucket") == bucket * held, (entries, sets)
             assert layout.bytes(home="host") == (12 if half else 8) * entries
-
-
-REFUSED: list[tuple[Callable[[], Any], dict[str, Any]]] = [
-    (lambda: SINGLE["moment_3"], fault("state", "moment_3", legal="did you mean")),
-    (lambda: mixed_precision(dense(10, ADAM, "float16")), fault(legal="float32 weights")),
-    (lambda: resident(1000, ADAM, kept=80, of=800), fault(legal="memory=compressed")),
-    (lambda: offloaded(1000, ADAM, bucket=10, kept=80, of=800), fault(legal="memory=compressed")),
-    (lambda: offload(bucket=0), fault(subject="buckets of 0 entries", legal="1")),
-    (lambda: offloaded(10, ADAM, bucket=1, sets=0), fault(subject="0 sets of buckets", legal="1")),
-    (lambda: zero_1(2)(SINGLE), fault("state", "half")),
-    *(
-        (lambda layout=layout, share=share: layout(1, ADAM, sparsity=share), fault("sparsity", str(share)))  # type: ignore[misc]
-        for layout in (pruned, sparse)
-        for share in (-0.1, 1.1, float("nan"))
-    ),
-]
-
-
-def test_wrong_layouts_are_refused() -> None:
-    for make, expected in REFUSED:
-        with refused(UnknownName if expected["key"] == "state" else InvalidRequest, **expected):
-            make()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.mask import Indices, View
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
@@ -28,14 +28,6 @@ def keeping(*places: int) -> list[float]:
 
 def epochs(method: EarlyBird, masks: list[tuple[int, ...]]) -> list[Indices | None]:
     return [method.draw(whole_view(line(keeping(*places)), sparsity=0.5)) for places in masks]
-
-
-def test_distances_are_those_of_masks_compared_by_hand() -> None:
-    method = EarlyBird(1, window=3, distance=0.01)
-    epochs(method, [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 5, 4), (0, 1, 5, 4), (0, 1, 5, 6)])
-    # one place that goes and one that comes are two of eight; from the third on the largest of two comparisons
-    assert method.distances == [2 / 8, 4 / 8, 2 / 8, 2 / 8]
-    assert [mask.nbytes for masks in method.before for mask in masks.values()] == [1, 1], "eight entries in a byte"
 
 
 def test_newest_mask_is_drawn_when_near_to_the_window() -> None:
@@ -107,16 +99,6 @@ class Bottleneck(nn.Module):
         self.wide = nn.Linear(4, 4)
 
 
-def convolutional() -> list[nn.Module]:
-    torch.manual_seed(2)
-    layers: list[nn.Module] = [Bottleneck(), Bottleneck(), nn.Linear(4, 2)]
-    for layer in layers[:2]:
-        for module in layer.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                nn.init.normal_(module.weight)
-    return layers
-
-
 def test_pruned_channel_includes_scale_shift_and_rows() -> None:
     layer = Bottleneck()
     for name, values in (("norm_1", [1.0, -5.0, 4.0]), ("norm_3", [3.0, 0.1, 0.2, -2.0]), ("norm_2", [9.0, 9.0, 9.0])):
@@ -138,17 +120,6 @@ def test_pruned_channel_includes_scale_shift_and_rows() -> None:
     assert all(index.dtype == torch.int32 for index in ticket.values())
 
 
-@pytest.mark.parametrize(("scope", "stages"), [("global", 2), ("layer", 3)])
-def test_every_grid_draws_the_same_channels(stages: int, scope: str) -> None:
-    def new_search() -> EarlyBird:
-        return EarlyBird(1, latest=1, kind="channels", scope=scope)
-
-    layers = convolutional()
-    alone = new_search().draw(whole_view(layers, sparsity=0.3))
-    assert equal_masks(join_masks(draw_on_stages(new_search, layers, stages, sparsity=0.3)), alone)
-    assert len(alone) == 2 * 3 * 3
-
-
 def test_masks_that_leave_nothing_are_refused() -> None:
     layer = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
     layer[1].weight.data = torch.tensor([0.1, 0.2])
@@ -168,15 +139,3 @@ def test_masks_that_leave_nothing_are_refused() -> None:
     for kind, bare in (("channels", nn.Linear(2, 2)), ("weights", nn.LayerNorm(2))):
         for reason in draw_on_stages(lambda kind=kind: EarlyBird(1, kind=kind), [bare, bare], 2, look):
             assert f"no stage has {kind} to prune" in reason
-
-
-def test_wrong_settings_are_refused_by_name() -> None:
-    for key, value, kind, legal in (
-        *((key, value, InvalidRequest, f"{key}=1") for key in ("epoch", "latest") for value in (0, "two", True)),
-        *(("epoch", None, InvalidRequest, ""), ("window", 1, InvalidRequest, ""), ("window", 2.5, InvalidRequest, "")),
-        *(("distance", value, InvalidRequest, "distance=1.0") for value in ("near", True, 0.0)),
-        ("scope", "layers", UnknownName, "did you mean 'layer'?"),
-        ("kind", "channel", UnknownName, "did you mean 'channels'?"),
-    ):
-        with refused(kind, key, value, legal=legal):
-            EarlyBird(**{"epoch": 1, key: value})  # type: ignore[arg-type]

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from suite.core.errors import InvalidRequest, UnknownName
+from suite.core.errors import InvalidRequest
 from suite.pruning.early_bird import EarlyBird
 from suite.pruning.magnitude import Magnitude, ranked
 from suite.pruning.mask import Indices, View, check_index
 from suite.pruning.random import RandomMask
 from tests.support.drawn import cells
 from tests.support.masks import draw_on_stages, equal_masks, join_masks, whole_view
-from tests.support.refusals import refused
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHARES = [0.0, 0.1, 0.5, 0.9]
@@ -51,16 +50,6 @@ def by_sorting(layers: list[nn.Module], sparsity: float) -> Indices:
         (number, "weight"): torch.tensor(sorted(place for _, at, place in kept if at == number), dtype=torch.int32)
         for number in range(len(layers))
     }
-
-
-def test_of_equal_weights_the_first_places_stay() -> None:
-    for layer, kept in (
-        (line([1.0, -2.0, 1.0, -1.0, 1.0, -1.0]), [0, 1, 2]),
-        (line([0.0, -0.0, 0.0, 0.0]), [0, 1]),
-        (line([1.0, 1.0 + 2**-52, 1.0, 1.0 + 2**-51], torch.float64), [1, 3]),
-    ):
-        for scope in ("global", "layer"):
-            assert Magnitude(scope).draw(whole_view([layer], sparsity=0.5))[0, "weight"].tolist() == kept
 
 
 @pytest.mark.parametrize(("sparsity", "dtype", "tied"), cells(SHARES, TYPES, [False, True], n=6))
@@ -104,16 +93,6 @@ def test_weight_too_small_on_one_stage_is_refused_on_all(made: Callable[[], Magn
     first, second = draw_on_stages(lambda: Magnitude("global"), [vast, line([1.0])], 2, refusal)
     assert "2^31" in first
     assert "another stage" in second
-
-
-def test_settings_without_a_mask_are_refused() -> None:
-    assert [batches for batches in range(50) if Magnitude().draws_after(batches)] == [0]
-    layers = [line([1.0, 2.0]), line([0.1, 0.2])]
-    with refused(InvalidRequest, subject="weight weight of layer 1 has 2 entries", legal='scope="layer"'):
-        Magnitude("global").draw(whole_view(layers, sparsity=0.5))
-    assert Magnitude("layer").draw(whole_view(layers, sparsity=0.5))[1, "weight"].tolist() == [1]
-    with refused(UnknownName, "scope", "globl", legal="did you mean 'global'?"):
-        Magnitude("globl")
 
 
 def blocks() -> list[nn.Module]:

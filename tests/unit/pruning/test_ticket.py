@@ -85,24 +85,6 @@ def test_kept_entries_are_the_nearest_whole_number_above_none() -> None:
                 kept_count(KEY, entries, 1 - 0.4 / entries)
 
 
-def test_weight_above_int32_indices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with refused(InvalidRequest, subject="layer 3 of 2147483648 entries"):
-        kept_count(KEY, 2**31, 0.5)
-    with refused(InvalidRequest, rule="2^31"):
-        check_index(KEY, index(0), 2**31)
-    assert kept_count(KEY, 2**31 - 1, 0.5) == 2**30
-    check_index(KEY, index(2**31 - 2), 2**31 - 1)
-
-    def draws(*_: object, **__: object) -> torch.Tensor:
-        raise AssertionError("8 GiB of places")
-
-    monkeypatch.setattr(torch, "randperm", draws)
-    with torch.device("meta"):
-        layer = nn.Linear(2**16, 2**15, bias=False)
-    with refused(InvalidRequest, subject="weight weight of layer 0 of 2147483648 entries"):
-        RandomMask().draw(whole_view([layer]))
-
-
 def test_an_index_is_flat_rising_and_inside_its_weight() -> None:
     for places in ((0,), (3,), (0, 1, 2, 3), (1, 3)):
         check_index(KEY, index(*places), 4)
@@ -175,16 +157,6 @@ def test_every_grid_takes_its_own_part(path: Path, stages: int) -> None:
     assert [batches for batches in range(50) if Saved(str(path)).draws_after(batches)] == [0]
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-def test_channel_mask_is_restored_with_the_rest_dense(path: Path, stages: int) -> None:
-    """The last linear layer may be on a stage of its own, of which the ticket names nothing."""
-    layers = [nn.Sequential(nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 4)), nn.Linear(4, 4)]
-    nn.init.normal_(layers[0][1].weight)
-    ticket = saved_ticket(path, layers, EarlyBird(1, latest=1, kind="channels"))
-    assert {key[0] for key in ticket} == {0}
-    assert equal_masks(join_masks(draw_on_stages(lambda: Saved(str(path)), layers, stages)), ticket)
-
-
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope: str) -> None:
     layers = network()
@@ -192,20 +164,6 @@ def test_a_ticket_of_another_sparsity_is_refused_with_its_own(path: Path, scope:
     Saved(str(path)).draw(whole_view(layers, sparsity=0.5))
     with refused(InvalidRequest, subject="mask of sparsity 0.5", legal="sparsity=0.5"):
         Saved(str(path)).draw(whole_view(layers, sparsity=0.3))
-
-
-def test_tied_weight_in_a_file_twice_counts_once(path: Path) -> None:
-    layers = [nn.Linear(10, 10, bias=False) for _ in range(3)]
-    layers[0].weight.data.fill_(1.0)  # the smallest weights are the tied ones: all go but the first row
-    layers[0].weight.data[0] = 9.0
-    layers[1].weight.data.fill_(5.0)
-    layers[2].weight = layers[0].weight
-    ticket = Magnitude("global").draw(whole_view(layers[:2], sparsity=0.45))
-    ticket[2, "weight"] = ticket[0, "weight"]
-    save(path, ticket, dict.fromkeys(ticket, 100))
-    assert len(Saved(str(path)).draw(whole_view(layers, sparsity=0.45))) == 3
-    with refused(InvalidRequest, subject="mask of sparsity 0.6"):
-        Saved(str(path)).draw(whole_view(layers, sparsity=0.5))
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,10 @@ from typing import Any
 import pytest
 
 from suite.core import load
-from suite.core.grid import Grid
 from suite.core.op import Kind, Op
-from suite.core.trace import BACKWARD, COMPRESS, EXPAND, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
+from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, TIE, WAIT, Span, Trace
 from suite.runner.batch_metrics import (
-    breakdown_metrics,
-    inner_seconds,
-    inner_time_metrics,
     memory_metrics,
-    phase_metrics,
     update_interval,
 )
 from suite.runner.run import ActiveRun
@@ -40,42 +35,6 @@ def test_update_lasts_from_first_reduction_to_last_step() -> None:
     assert update_interval(trace((STEP, 3, 4))) == (3, 1)
     assert update_interval(trace((FORWARD, 0, 1))) is None
     assert update_interval(()) is None
-
-
-def test_update_time_is_that_of_the_rank_starting_last() -> None:
-    """Rank 0 waits from 5 to 9 for rank 1, whose update begins at 8 and takes 2."""
-    metrics = phase_metrics([(10.0, [(5.0, 5.0), (8.0, 2.0)]), (7.0, [(3.0, 1.0), (2.0, 4.0)])])
-    assert metrics["update_time"].values == (2.0, 1.0)
-    assert metrics["pipeline_time"].values == (8.0, 6.0)
-    assert {metric.unit for metric in metrics.values()} == {"s"}
-
-
-def test_inner_spans_add_up_on_the_slowest_rank() -> None:
-    spans = trace((COMPRESS, 1, 2), (BACKWARD, 0, 2), (COMPRESS, 3, 3.5), (BACKWARD, 2, 4), (EXPAND, 5, 5.25))
-    assert inner_seconds(spans) == {COMPRESS: 1.5, EXPAND: 0.25}
-    assert inner_seconds(trace((STEP, 0, 1))) == {}
-    metrics = inner_time_metrics([[{COMPRESS: 1.5, EXPAND: 0.25}, {COMPRESS: 2.0}], [{}, {}]])
-    assert metrics["compress_time"].values == (2.0, 0.0)
-    assert metrics["expand_time"].values == (0.25, 0.0)
-    assert inner_time_metrics([]) == inner_time_metrics([[{}, {}]]) == {}
-
-
-def test_breakdown_has_one_value_per_round() -> None:
-    """Each round lasts 4 s. The second one compresses for half a second and never waits."""
-    first = trace((FORWARD, 0, 1), (BACKWARD, 1, 3), (STEP, 3.5, 4))
-    second = trace((FORWARD, 0, 1), (BACKWARD, 1, 3), (COMPRESS, 2, 2.5), (STEP, 3, 4))
-    metrics = breakdown_metrics([first, Trace(), second], Grid())
-    assert {name: metric.values for name, metric in metrics.items()} == {
-        "time_forward": (1.0, 1.0),
-        "time_backward": (2.0, 1.5),
-        "time_compress": (0.0, 0.5),
-        "time_step": (0.5, 1.0),
-        "time_transfer": (0.0, 0.0),
-        "time_bubble": (0.0, 0.0),
-        "time_wait": (0.5, 0.0),
-    }
-    assert {metric.unit for metric in metrics.values()} == {"s"}
-    assert breakdown_metrics([Trace()], Grid()) == breakdown_metrics([], Grid()) == {}
 
 
 def test_memory_metrics_are_those_of_the_fullest_rank() -> None:

@@ -15,19 +15,16 @@ import pytest
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Op
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
 from suite.runner.executors.emulated_rank import EmulatedRank, metrics, predict
-from suite.runner.runs import freeze, validate_run
 from suite.schedule.check import check as check_schedule
 from suite.simulate.network.machine import Link
-from tests.support.configs import altered, unchecked
+from tests.support.configs import altered
 from tests.support.drawn import drawn
 
 NETWORK = {"latency": 0.001, "bandwidth": 1.0e6}
-FREE = Link(latency=0.0, bandwidth=1e18)
 
 
 Result = TypeVar("Result")
@@ -95,19 +92,6 @@ def test_single_rank_sleeps_for_the_cost_of_its_ops(base: RunConfig, monkeypatch
     assert not instance.buffers, "a single replica reduces nothing"
 
 
-def test_waiting_op_begins_when_its_message_arrives(base: RunConfig) -> None:
-    """Else a rank that has waited would make up for it."""
-    config = altered(base, grid__inter=2, batch__size=1, executor__cost=fixed(forward=[0.04, 0.001], backward=0.03))
-
-    def values(ranks: Ranks) -> list[tuple[float, float]]:
-        backward = [span.seconds for span in spans(ranks) if span.category == BACKWARD]
-        return [(ranks[0][0], 0.101), *((seconds, 0.03) for seconds in backward)]
-
-    first, second = on_time(lambda: emulated(config), values, 0.15)
-    assert [span.category for span in second[1]] == [WAIT, FORWARD, BACKWARD, STEP]
-    assert [span.category for span in first[1]] == [FORWARD, WAIT, BACKWARD, STEP]
-
-
 # -- what is predicted ---------------------------------------------------------------------------------------------
 
 
@@ -140,25 +124,6 @@ def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> Non
     assert metrics(config, Trace())["simulated_time"].values == (pytest.approx(0.0, abs=1e-9),)
     changed = altered(config, executor__network=NETWORK)
     assert metrics(changed, trace)["simulated_time"].values == (pytest.approx(2 * 1.001),)
-
-
-# -- what is refused -----------------------------------------------------------------------------------------------
-
-
-PROFILED = {"_target_": "suite.simulate.cost.measured.Profiled", "seconds": {}, "bytes": {}}
-REFUSED: list[tuple[dict[str, Any], str]] = [  # changes, and the setting with its value
-    ({"executor.cost": PROFILED}, "no cost of 0F0"),
-    ({"executor.stragglers": {1: 10**400}}, "stragglers={1: 1000"),
-    ({"executor.network": {"latency": 0.0}}, "network.bandwidth"),
-]
-
-
-def test_impossible_emulation_is_refused_before_ranks_start(base: RunConfig) -> None:
-    validate_run(altered(base, grid__inter=16, data__folder="nowhere"))  # more stages than layers, and no text
-    for changes, words in REFUSED:
-        with pytest.raises(InvalidRequest) as caught:
-            raise freeze(unchecked(base, {"grid.inter": 3, **changes}), "").refusal or AssertionError("accepted")
-        assert words in str(caught.value)
 
 
 # -- a system that streams -------------------------------------------------------------------------------------------
@@ -207,12 +172,6 @@ def test_stream_does_not_drain_between_batches(streaming: RunConfig) -> None:
         assert sorted(ran) == sorted(f"{number}{kind}{index}" for kind in "FB" for index in range(2, 10))
         assert [str(span.op) for span in trace if span.category == STEP] == [f"{number}U{i}" for i in range(2, 10)]
     assert ran[:4] == ["1F2", "1B2", "1F3", "1B3"], "the last stage alternates from the first microbatch on"
-
-
-def test_stream_is_predicted_for_a_full_pipeline(streaming: RunConfig) -> None:
-    long = altered(streaming, measure__batches=20)
-    assert [predict(config, FREE).seconds for config in (streaming, long)] == pytest.approx([2 * 0.045] * 2)
-    assert predict(long, FREE).bytes == 5 * predict(streaming, FREE).bytes
 
 
 # -- several stages per rank, split backward passes -----------------------------------------------------------------

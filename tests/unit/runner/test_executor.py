@@ -12,12 +12,7 @@ from typing import Any
 
 import pytest
 
-from suite.claims import load
-from suite.claims.answer import answers_of_figure
-from suite.claims.claim import Evidence, Verdict
-from suite.claims.formula_executor import FIGURE
-from suite.claims.judge import judge
-from suite.cli.run import exit_code, run, summary
+from suite.cli.run import exit_code, summary
 from suite.config.compose import composed
 from suite.config.run import RunConfig, checked_run
 from suite.core.errors import InvalidRequest
@@ -31,7 +26,6 @@ from suite.runner.executors import in_process
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
 from suite.runner.store import Store, key_of
-from tests.support.drawn import drawn
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -134,22 +128,3 @@ def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: 
         (folder / name).write_text(text)
         keys.append(key_of(settings, provenance.circumstances(checked_run(settings))))
     assert keys[0] != keys[1] == keys[2]
-
-
-# -- the formulas ------------------------------------------------------------------------------------------------------
-
-PAPERS = load.papers_answering("formulas")
-
-
-@pytest.mark.parametrize("paper", drawn(PAPERS, n=2))
-def test_formulas_answer_their_claims_with_verdicts(paper: str, tmp_path: Path) -> None:
-    (record,) = run(["experiment=formulas", f"reports={tmp_path}", f"experiment.runs=['executor.paper={paper}']"])
-    answers = [answer for answer in answers_of_figure(load.claims(), FIGURE) if answer[0].paper == paper]
-    assert (record.outcome, record.source) == (Outcome.OK, Source.ANALYTIC)
-    evidence = {name: metric.evidence for name, metric in record.metrics.items()}
-    assert evidence == {claim.id: row.evidence for claim, row in answers}
-    judged = judge([claim for claim, _ in answers], read_store(tmp_path))
-    assert {judgement.evidence for judgement in judged} <= {Evidence.DERIVED, Evidence.PRINTED}
-    verdicts = {judgement.verdict for judgement in judged}
-    assert Verdict.NOT_RUN not in verdicts
-    assert (Verdict.REPRODUCED in verdicts) == (paper != "sparse_gnn"), "its formulas compare printed values alone"

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from suite.runner.locking import hold_locks
 from tests.support.waiting import patience
@@ -57,16 +52,3 @@ def test_killed_holder_is_named_and_releases_its_lock(tmp_path: Path) -> None:
         pass
     assert f"process {holder.pid} on " in reports[0]
     holder.wait()
-
-
-def test_file_system_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-
-        def refuse(*_: object, number: int = number) -> None:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(fcntl, "flock", refuse)
-        reports: list[str] = []
-        with hold_locks(tmp_path, ["a"], reports.append):
-            pass
-        assert len(reports) == 1

@@ -10,7 +10,7 @@ from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.runner import estimate, machine_memory
-from suite.runner.machine_memory import PLAIN, TORCH, cgroup_limits, check_memory, rank_bytes
+from suite.runner.machine_memory import TORCH, cgroup_limits, check_memory, rank_bytes
 from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
 
@@ -73,15 +73,6 @@ def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
     check_memory(config.changed({"launch.tasks_per_node": 3}))
     with refused(InvalidRequest, "model", "gpt3_2_7b", subject="for 8 ranks"):
         check_memory(config)
-
-
-def test_rank_needs_memory_for_states_and_libraries() -> None:
-    one = resolve([])
-    (need,), (budget,) = rank_bytes(one), estimate.budgets(one)
-    assert need == TORCH + budget.peak + budget.layout.bytes(home="host")
-    assert rank_bytes(one.changed({"launch.device": "cuda"})) == [TORCH + budget.layout.bytes(home="host")]
-    emulated = resolve(["executor=emulated", "grid.inter=3", "executor.cost.message_bytes=1000"])
-    assert rank_bytes(emulated) == [PLAIN + 2000] * 3
 
 
 GROUPS: tuple[tuple[str, dict[str, int | str], int | None], ...] = (  # membership, files, limit in bytes

@@ -14,15 +14,12 @@ import torch
 from suite.comm.p2p import threads
 from suite.comm.p2p.threads import LoopbackWorld
 from suite.config.compose import resolve
-from suite.config.executor import MicrobenchmarkExecutor
 from suite.config.run import RunConfig
 from suite.core.errors import RankError
 from suite.core.protocols import ExecutorResult
-from suite.core.record import Outcome, Record
 from suite.microbench import communication
-from suite.report.panels import figure_panels
 from suite.runner.executors import message_sizes
-from suite.runner.executors.message_sizes import Messages, links, rounds_of, sweep
+from suite.runner.executors.message_sizes import links, sweep
 from tests.support.configs import altered
 from tests.support.drawn import cells
 
@@ -33,20 +30,6 @@ Patch = pytest.MonkeyPatch
 @pytest.fixture(scope="module")
 def base() -> RunConfig:
     return resolve(["executor=messages", "grid.data=2", "executor.sizes=[8,64,1024,4096]"])
-
-
-def study(config: RunConfig) -> Messages:
-    """The study that a config describes."""
-    assert isinstance(config.executor, MicrobenchmarkExecutor)
-    executor = config.executor.build()
-    assert isinstance(executor, Messages)
-    return executor
-
-
-def test_large_messages_have_fewer_rounds_and_two_at_least() -> None:
-    rounds = [rounds_of(size, 10, 4096) for size in (8, 256, 409, 410, 1024, 4096, 1 << 24)]
-    assert rounds == [10, 10, 10, 9, 4, 2, 2]
-    assert rounds_of(1 << 24, 1, 4096) == 1
 
 
 # -- what is measured ----------------------------------------------------------------------------------------------
@@ -155,14 +138,7 @@ def test_links_are_fitted_to_the_least_times(monkeypatch: Patch) -> None:
 # -- records of message studies: samples, fits, panels and claims --
 
 
-CURVES = {
-    "MPI Allreduce": {"backend": "mpi", "ours": False},
-    "suite exchange over MPI": {"backend": "mpi", "ours": True},
-    "suite exchange over MPI bfloat16": {"backend": "mpi", "ours": True},
-    "gloo all_reduce": {"backend": "gloo", "ours": False},
-    "gloo all_reduce bfloat16": {"backend": "gloo", "ours": False},
-    "suite over gloo bfloat16": {"backend": "gloo", "ours": True},
-}
+CURVES = {"MPI Allreduce": {"backend": "mpi", "ours": False}, "gloo all_reduce": {"backend": "gloo", "ours": False}}
 
 
 def sweep_times(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
@@ -175,30 +151,6 @@ def sweep_times(factor: float = 1.0, curves: Mapping[str, Any] = CURVES) -> Any:
 def summarize(config: RunConfig, curves: Mapping[str, Any], staged: bool, sweeps: Sequence[Any]) -> ExecutorResult:
     """The part of a record that holds the configured study."""
     return config.executor.build().summarize(config, {"curves": curves, "staged": staged}, sweeps)
-
-
-def test_record_holds_samples_fits_and_panels(base: RunConfig) -> None:
-    config = altered(base, executor__operation="all_reduce")
-    sweeps = [(sweep_times(factor), sweep_times(factor)) for factor in (1.0, 1.1, 1.5)]
-    summary = summarize(config, CURVES, False, sweeps)
-    raw = summary.metrics["MPI Allreduce, 1024 B"]
-    assert (raw.unit, raw.better, len(raw.values)) == ("s", "lower", 9)
-    assert summary.metrics["latency, MPI Allreduce"].values == pytest.approx((1e-5, 1.1e-5, 1.5e-5))
-    assert summary.metrics["bandwidth, MPI Allreduce"].values == pytest.approx((1e9, 1e9 / 1.1, 1e9 / 1.5))
-    assert max(summary.metrics["misfit, gloo all_reduce"].values) < 1e-9
-    panels = [panel.to_record() for panel in summary.panels]
-    record = Record("k", "x", "messages", "l", Outcome.OK, summary.source, panels=panels)
-    drawn = {panel.title.partition(": ")[2].partition(" ")[0]: panel for panel in figure_panels.read(record)}
-    assert drawn.keys() == {"", "our"}
-    assert (drawn[""].unit, drawn[""].axis, drawn[""].x) == ("s", "bytes", ("8", "64", "1024", "4096"))
-    assert drawn[""].systems == list(CURVES)
-    assert drawn["our"].systems == ["suite exchange over MPI", "suite over gloo bfloat16"], "like with like"
-    for name, system, place, expected in (
-        ("", "MPI Allreduce", 2, 1.1 * (1e-5 + 1024 / 1e9)),
-        ("our", "suite exchange over MPI", 0, 2.0),
-        ("our", "suite over gloo bfloat16", 0, 6 / 5),
-    ):
-        assert drawn[name].at("ours", system, place) == pytest.approx(expected), name
 
 
 # -- the claims ----------------------------------------------------------------------------------------------------

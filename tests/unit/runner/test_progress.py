@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from suite.runner.progress import Progress
-from tests.support.waiting import wait_until
 
 
 class Screen(io.StringIO):
@@ -40,17 +38,6 @@ def test_remaining_time_follows_the_pace() -> None:
         clock.now += later
         assert progress.remaining == pytest.approx(remaining, rel=1e-12), (done, spent)
     assert progress_of(0)[0].remaining == 1.0, "at least a second is expected"
-
-
-def test_line_is_shown_again_as_time_passes() -> None:
-    stream, clock = Screen(), count(0, 0.5)
-    progress = Progress(90, stream, lambda: next(clock))
-    with progress.ticking(every=0.001):
-        progress.show("step")
-        wait_until(lambda: "step · 1 min 00 s left" in stream.getvalue())
-        progress.print_line("done")
-        last = stream.getvalue()
-    assert stream.getvalue() == last, "a finished line is no longer shown"
 
 
 def test_terminal_line_is_rewritten() -> None:

@@ -16,7 +16,7 @@ import pytest
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
 from suite.config.compose import composed
 from suite.config.launch import Launch
-from suite.core.errors import Diverged, InvalidRequest, MissingDependency, PeerEnded, RankError, Unsupported
+from suite.core.errors import Diverged, InvalidRequest, MissingDependency, RankError, Unsupported
 from suite.core.record import Outcome
 from suite.runner import precision
 from suite.runner.ending import ending_of
@@ -24,7 +24,6 @@ from suite.runner.launch import rendezvous
 from suite.runner.launch.launch_command import rank_environment
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks.messages import RankReply
-from suite.runner.ranks.rank import follows_from_peer
 from suite.runner.runs import expand, freeze
 from tests.support.refusals import refused
 
@@ -174,13 +173,6 @@ def test_exception_type_decides_the_outcome() -> None:
         (ValueError("wrong"), Outcome.FAILED),
     ):
         assert ending_of(error)[0] is outcome, error
-
-
-def test_lost_connection_follows_from_a_peer() -> None:
-    for error in (PeerEnded("a collective broke"), RuntimeError("Connection reset by peer")):
-        assert follows_from_peer(error)
-    for error in (RankError("rank 0 closes with values unreceived"), ValueError("wrong")):
-        assert not follows_from_peer(error)
 
 
 # -- choice of precision=auto by processor --

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-from suite.cli.run import run
-from suite.core.record import Outcome
 from suite.runner import interleave
 from suite.runner.runs import expand
 
 SMALL = ["grid.inter=2", "model.shape.tied=false", "model.shape.layers=2", "measure.warm_up=0", "measure.rounds=1"]
 SMALL += ["measure.discard_first=0", "measure.batches=2", "measure.eval_batches=0"]
-
-
-@pytest.mark.slow("a whole run by replay")
-def test_replay_of_a_pipeline_writes_a_record(tmp_path: Path) -> None:
-    (record,) = run(["system=pipeoptim", "executor=replay", *SMALL, f"reports={tmp_path}"])
-    assert record.outcome is Outcome.OK, record.reason
-    assert len(record.series["loss"]) >= 2
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from suite.config.compose import composed, resolve
+from suite.config.compose import resolve
 from suite.config.protocols import System
 from suite.core.trace import Trace
 from suite.data.text import Text
 from suite.runner.ranks import resume
-from suite.runner.runs import freeze
-from suite.runner.store import key_of
 from suite.workload import Transformer
 
 
@@ -88,18 +86,3 @@ def test_scores_of_earlier_batches_come_from_the_checkpoint(tmp_path: Path) -> N
     resumed = make_rank(tmp_path, checkpoints)  # after batch 2, which was validated after the checkpoint
     assert scores(resumed) == [101, 100, 101], "a new process counts from its own first batch"
     assert resumed.system.scored == 2
-
-
-def test_checkpoint_folder_of_a_finished_run_is_renamed(tmp_path: Path) -> None:
-    default_run, run = freeze(composed([]), ""), freeze(composed([f"checkpoint.folder={tmp_path}"]), "")
-    assert key_of(run.settings, {}) == key_of(default_run.settings, {}), "the folder does not change the key"
-    without_folder, config = default_run.config, resume.with_run_folder(run.config, "abc")
-    assert config == run.config.changed({"checkpoint.folder": str(tmp_path / "abc")})
-    assert resume.with_run_folder(without_folder, "abc") == without_folder
-    resume.retire_checkpoints(config)  # the run was shorter than its first checkpoint
-    for number in range(2):
-        (tmp_path / "abc" / f"step-00000{number}").mkdir(parents=True)
-        resume.retire_checkpoints(config)
-        assert [path.name for path in tmp_path.iterdir()] == ["abc.finished"]
-        assert [path.name for path in (tmp_path / "abc.finished").iterdir()] == [f"step-00000{number}"]
-    resume.retire_checkpoints(without_folder)

@@ -15,7 +15,6 @@ from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval
 from suite.core.protocols import ExecutorResult
-from suite.core.record import Source
 from suite.runner.executors import registry
 from suite.runner.executors.schedule_grid import NO_CAP, ScheduleGrid
 from suite.schedule.placement import places
@@ -92,16 +91,3 @@ def one_by_one(
         held = max(a + plan.weight_memory * b for rank in run.fronts for a, b in rank) / v
         found[plan.label(name)] = run.makespan, held, v
     return found
-
-
-def test_two_runs_give_the_same_simulated_or_derived_numbers(plan: ScheduleGrid, result: ExecutorResult) -> None:
-    again = plan.run(resolve(["experiment=schedules"]))
-    assert repr([panel.to_record() for panel in again.panels]) == repr([panel.to_record() for panel in result.panels])
-    assert again.notes == result.notes
-    counts = ("simulations", "skipped", "simulated_ops")
-    assert [again.metrics[name] for name in counts] == [result.metrics[name] for name in counts]
-    assert result.metrics["skipped"].values[0] > 0
-    assert result.source is Source.SIMULATED
-    for panel in result.panels:
-        counted = panel.title.startswith(("Activations held", "Messages"))
-        assert panel.evidence == ("derived" if counted else "simulated"), panel.title

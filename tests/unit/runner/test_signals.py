@@ -74,31 +74,6 @@ def call_library(swallowed: bool) -> None:
             raise ValueError("of a library") from error
 
 
-def test_interrupt_in_a_finalizer_ends_the_command() -> None:
-    """Python drops the exception there and reports it, as in a callback of a weak reference."""
-    process = run_python(SIGNALLED_IN_FINALIZER)
-    assert (process.returncode, process.stderr) == (130, "interrupted by SIGINT\n")
-
-
-SIGNALLED_IN_FINALIZER = """
-import os, signal, time
-from suite.cli import command
-
-class Finalized:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-
-@command("", "")
-def main(arguments):
-    Finalized()
-    time.sleep(600)
-    return 0
-
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-raise SystemExit(main())
-"""
-
-
 @pytest.mark.usefixtures("own_signals")
 def test_two_signals_at_once_print_one_line() -> None:
     work = "import signal as s, os; s.pthread_sigmask(s.SIG_BLOCK, [2, 15]); os.kill(os.getpid(), 2)"

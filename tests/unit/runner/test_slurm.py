@@ -95,17 +95,6 @@ def test_runs_recorded_on_a_node_are_not_submitted_again(tmp_path: Path, fake_sl
     assert len(submissions.read_text().splitlines()) == 3
 
 
-def test_rejected_array_is_unsupported_and_others_continue(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
-    fake_slurm("COMPLETED")
-    lines: list[str] = []
-    jobs = [sweep(tmp_path, "tag=no", "launch.partition=nowhere"), sweep(tmp_path, "tag=yes")]
-    assert slurm.submit(jobs, report=lines.append) == [Exit.NOTHING, Exit.NOTHING]
-    records = {record.config["tag"]: record for record in stored_records(tmp_path)}
-    assert (records["no"].outcome, records["yes"].outcome) == (Outcome.UNSUPPORTED, Outcome.FAILED)
-    assert "invalid partition specified: nowhere" in records["no"].reason
-    assert any("invalid partition" in line for line in lines)
-
-
 TOO_MANY_STAGES = ["executor=real", "grid.inter=64"]  # the model has fewer layers
 
 
@@ -121,18 +110,6 @@ def test_refused_run_requests_no_nodes(tmp_path: Path, fake_slurm: Callable[[str
     assert not submissions.exists()
     (record,) = stored_records(tmp_path)
     assert (record.outcome, record.reason) == (Outcome.UNSUPPORTED, str(large.refusal))
-
-
-def test_ranks_without_a_place_leave_a_record(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:
-    submissions = fake_slurm("COMPLETED")
-    for launcher in ("srun", "mpiexec"):  # the run is refused for srun, the job for mpiexec
-        launch = ["launch.nodes=1", "launch.tasks_per_node=2", f"launch.launcher={launcher}"]
-        job = sweep(tmp_path / launcher, "executor=real", "grid.inter=4", *launch)
-        assert slurm.submit([job], report=lambda line: None) == [Exit.NOTHING]
-        assert not submissions.exists()
-        (record,) = stored_records(tmp_path / launcher)
-        assert record.outcome is Outcome.UNSUPPORTED
-        assert record.reason.startswith("launch.nodes=1")
 
 
 def test_record_of_a_killed_job_replaces_no_good_record(tmp_path: Path, fake_slurm: Callable[[str], Path]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -170,17 +169,6 @@ def test_which_earlier_records_stand(tmp_path: Path) -> None:
         for rerun in RERUN:
             record = reusable(tmp_path, CONFIG, key, rerun)
             assert (record is not None) is (outcome in SPARED[rerun]), (outcome, rerun)
-
-
-def test_only_keep_takes_a_record_over_changed_circumstances(tmp_path: Path) -> None:
-    """The newest of those with this config; another config is never taken."""
-    store = Store(tmp_path)
-    for number, when in enumerate(("2026-01-02", "2026-01-03", "2026-01-01")):
-        store.write(replace(record_of(f"{number:020}"), config=changed("rerun", "all"), provenance={"started": when}))
-    for rerun in RERUN:
-        record = reusable(tmp_path, CONFIG, "e" * 20, rerun)
-        assert (record.key if record else None) == (f"{1:020}" if rerun == "keep" else None)
-    assert reusable(tmp_path, changed("seed", 1), "e" * 20, "keep") is None
 
 
 def test_damaged_file_is_ignored(tmp_path: Path) -> None:

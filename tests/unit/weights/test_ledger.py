@@ -9,58 +9,20 @@ from typing import Any
 
 import pytest
 
-from baselines.gpipe import GPipe
 from baselines.pipedream import Stash
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.op import FlushInterval, Kind, Op
 from suite.core.protocols import Read, StageVersions, WeightPolicy
-from suite.papers.pipeoptim import counts
-from suite.schedule import MessageDriven, OneFOneB
 from suite.weights import Latest, Ledger, Predict
 from suite.weights import version_table as table
 from tests.support.ledgers import DEPTHS, entries, epochs, follow
 from tests.support.refusals import refused
-
-FLUSH = (GPipe(), OneFOneB(), MessageDriven(), MessageDriven(prefer="forward"))
-STREAM = FlushInterval(0, 12, 1, 0)
 
 
 def run(ledger: Ledger, texts: str) -> Ledger:
     for text in texts.split():
         ledger.run(Op.parse(text))
     return ledger
-
-
-@pytest.mark.parametrize("graph", ["keep", "recompute", "swap"])
-def test_the_newest_version_is_the_only_one_in_a_flush(graph: str) -> None:
-    interval = FlushInterval(first=4, microbatches=6, update_interval=None, update=2)
-    ledgers = [ledger for schedule in FLUSH for ledger in follow(Latest(graph), 4, interval, schedule=schedule)]
-    for ledger in ledgers:
-        assert ledger.peak == 1
-        assert ledger.alive == {(3, 0)}
-        assert ledger.updates == ledger.drained_at == 3
-        assert {(entry.staleness, entry.read) for entry in ledger.entries} == {(0, Read(2, 0, graph))}
-        assert len(ledger.entries) == (6 if graph == "keep" else 12)
-
-
-@pytest.mark.parametrize("graph", ["keep", "recompute"])
-def test_stashing_keeps_a_version_per_stage_to_come(graph: str) -> None:
-    """PipeDream at D = 4: D - stage versions in the steady state, from D * M at the first stage to M at the last."""
-    ledgers = follow(Stash(graph), 4, STREAM)
-    assert [ledger.peak for ledger in ledgers] == [4, 3, 2, 1]
-    for stage, ledger in enumerate(ledgers):
-        assert ledger.alive == {(12, 0)}
-        assert {entry.staleness for entry in entries(ledger, Kind.FORWARD)[3:]} == {3 - stage}
-        if graph == "recompute":
-            read = {kind: {e.op.index: e.read for e in entries(ledger, kind)} for kind in (Kind.FORWARD, Kind.BACKWARD)}
-            assert read[Kind.FORWARD] == read[Kind.BACKWARD]
-
-
-def test_the_newest_version_is_stale_without_a_flush() -> None:
-    """A forward that reads the newest weights lacks the updates to come before its backward: D - 1 - stage of them."""
-    for stage, ledger in enumerate(follow(Latest("recompute"), 4, STREAM)):
-        assert [entry.staleness for entry in entries(ledger, Kind.FORWARD)] == [min(n, 3 - stage) for n in range(12)]
-        assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
@@ -90,16 +52,6 @@ def test_printed_counts_hold_in_a_full_pipeline(count: str, more: int) -> None:
                 assert ledger.peak == (2 if between + more else 1)
 
 
-@pytest.mark.parametrize("graph", ["recompute", "swap", "keep"])
-def test_only_a_graph_that_is_kept_holds_what_was_predicted(graph: str) -> None:
-    """At D = 4 a kept graph holds the predicted weights of every forward pass in flight in addition to the newest."""
-    ledgers = follow(Predict("inflight", graph), 4, STREAM)
-    assert [ledger.peak for ledger in ledgers] == ([5, 4, 3, 1] if graph == "keep" else [2, 2, 2, 1])
-    for ledger in ledgers:
-        assert {entry.read.backward_mode for entry in ledger.entries} == {graph}
-        assert len(entries(ledger, Kind.BACKWARD)) == (0 if graph == "keep" else 12)
-
-
 # -- columns of Table II, by hand on two stages ----------------------------------------------------------------------
 
 OPS = "0F0 0F1 0B0 0U0 0F2 0B1 0U1 0F3 0B2 0U2 0B3 0U3"
@@ -118,16 +70,6 @@ def test_steady_mini_batches_found_a_full_pipeline() -> None:
     order = [Op.parse(text) for i in range(4, 9) for text in (f"0F{i}", f"0B{i}", *(["0U1"] if i == 6 else []))]
     (summed,) = table.run_ledgers(Latest("recompute"), [order], FlushInterval(4, 9, 3, 1))
     assert [entry.op.index for entry in table.entries(summed, Kind.FORWARD)] == [7, 8]  # 3 sum to the first update
-
-
-@pytest.mark.parametrize(("graph", "backward"), [("recompute", 0), ("keep", 1)])
-def test_columns(graph: str, backward: int) -> None:
-    """A backward pass that keeps its forward's graph reads what that read."""
-    stale, predicted = first_of_two(Latest(graph)), first_of_two(Predict("inflight", graph))
-    passes = (Kind.FORWARD, Kind.BACKWARD)
-    assert [counts.staleness(stale, kind) for kind in passes] == [1, backward]
-    assert [counts.staleness(predicted, kind) for kind in passes] == [0, 0]
-    assert (counts.common_value([3, 3]), counts.common_value([1, 2])) == (3, 1.5)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
