@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from suite.cli import dataset_info
@@ -45,16 +44,6 @@ def test_snippets_of_a_file_are_on_one_side(library: Path) -> None:
     assert again.provenance() == data.provenance(), "no other package is read"
     _, classes = next(data.validation_batches(size=8, shape=lstm(3, 100)))
     assert classes.tolist() == list(range(8)), "the first batches see every package"
-
-
-def test_the_interpreters_own_library_is_there() -> None:
-    data = snippets(train=40, validation=8)
-    assert (data.samples, data.held_out, data.needs["vocabulary"]) == (8 * 40, 8 * 8, 1000)
-    for part in (data.train, data.validation):
-        assert np.bincount(part.classes).tolist() == [len(part.classes) // 8] * 8
-        assert 0.6 < (part.tokens != UNKNOWN).mean() < 0.97, "most words have a number, and not all"
-    tokens, _ = data.batch(0, size=4, seed=0, shape=lstm(32, 1000))
-    assert tokens.min() >= UNKNOWN, "a snippet is as long as it says"
 
 
 @pytest.fixture

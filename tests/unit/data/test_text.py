@@ -16,7 +16,6 @@ from suite.data.text import (
     Text,
     batch_at,
     bookcorpus,
-    check_folder,
     standard_library,
     wikitext_103,
     windows,
@@ -106,18 +105,6 @@ def test_bookcorpus_holds_out_whole_blocks_of_lines(books: Path) -> None:
     (books / "books_large_p2.txt").write_text("a\nb\nthe end")
     text = bookcorpus(books, block_bytes=60, held_out=4)
     assert "a\nb\nthe end" in words(text.train) + words(text.validation), "a last line without an end"
-
-
-def test_half_a_corpus_is_refused(wikitext: Path, books: Path) -> None:
-    check_folder("bookcorpus", books)
-    (wikitext / "wiki.test.tokens").unlink()  # never read
-    check_folder("wikitext_103", wikitext)
-    (wikitext / "wiki.valid.tokens").write_text("")
-    with refused(InvalidRequest, subject="has no wiki.valid.tokens, or an empty one"):
-        check_folder("wikitext_103", wikitext)
-    (wikitext / "wiki.valid.tokens").unlink()
-    with refused(InvalidRequest, subject="wiki.train.tokens"):
-        wikitext_103(wikitext)
 
 
 def test_settings_that_leave_no_text_are_refused(library: Path, books: Path, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ On threads, copies made by messages are counted too; for real messages see tests
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -15,10 +13,10 @@ from suite.data.graphs import Graph
 from suite.engine.optim.optimizer import Adam
 from suite.gnn.memory import predict_memory
 from suite.gnn.plan import Placement
-from suite.gnn.rank_shard import RankShard, build_plans, build_shards
+from suite.gnn.rank_shard import build_plans, build_shards
 from suite.workload.gcn import GCN
 from tests.support.drawn import cells
-from tests.support.graphs import on_trainers, problem, shards_of, uneven
+from tests.support.graphs import on_trainers, problem
 
 
 @pytest.mark.parametrize(
@@ -52,15 +50,3 @@ def test_memory_depends_on_own_rows_and_halo_only(processes: int) -> None:
     here, there = (predict_memory(shards[0], GCN(), form="fused", width=4, device=d)["graph"] for d in ("cpu", "cuda"))
     block = shards[0].forward
     assert here - there == 4 * (block.matrix.nnz + 2 * (block.rows + 1)), "32-bit indices"
-
-
-def test_shard_round_trips_through_its_file(tmp_path: Path) -> None:
-    shard = shards_of(problem(), Placement.of(6, 2, "interleaved"), uneven(37, 3))[3]
-    shard.save(tmp_path / "rank.npz")
-    loaded = RankShard.load(tmp_path / "rank.npz")
-    for block in ("forward", "backward"):
-        ours, theirs = (getattr(each, block).to_arrays("block") for each in (shard, loaded))
-        assert ours.keys() == theirs.keys()
-        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    assert (shard.features == loaded.features).all()
-    assert shard.counts == loaded.counts

@@ -99,13 +99,14 @@ def test_graph_without_features_labels_or_training_vertices_is_refused(tmp_path:
             list(build_shards(*plans, replace(graph, train=np.array([train, False, False]))))
 
 
-def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> None:
-    """The forward product moves the features; partition metrics and volumes refer to it."""
+@pytest.mark.parametrize("override", ["model.dtype=float64", "model.shape.epoch=lean"])
+def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path, override: str) -> None:
+    """The forward product moves the features; partition metrics and volumes refer to it, with and without ranks."""
     rng = np.random.default_rng(0)
     file = tmp_path / "edges.txt"  # edges from many vertices to few, so that both products need other rows
     np.savetxt(file, np.stack([rng.integers(0, 400, 4000), rng.integers(0, 40, 4000)], 1), fmt="%d")
     source = ["graph=edge_list", f"graph.source.file={file}"]
-    overrides = ["system=sparsity_aware", "partitioner=metis", *source, "grid.data=4"]
+    overrides = ["system=sparsity_aware", "partitioner=metis", *source, "grid.data=4", override]
     config = resolve([*overrides, f"reports={tmp_path}"])
     prepared = partition_data.Prepared(config, tmp_path / "shards")
     assert not prepared.provenance["symmetric"]
@@ -113,13 +114,7 @@ def test_directed_graph_is_partitioned_for_forward_product(tmp_path: Path) -> No
         assert prepared.metrics[of_partition].values == prepared.metrics[of_plan].values
     _, matrix, transposed = partition_data.graph_of(config)
     assert (transposed != matrix.T).nnz == 0
-
-
-@pytest.mark.parametrize("override", ["model.dtype=float64", "model.shape.epoch=lean"])
-def test_volume_executor_agrees_with_prepared_run(tmp_path: Path, override: str) -> None:
-    config = config_of("grid.data=4", f"reports={tmp_path}", override)
-    prepared = partition_data.Prepared(config, tmp_path / "shards")
-    config = config_of("grid.data=4", f"reports={tmp_path}", "executor=volumes", override)
+    config = resolve([*overrides, f"reports={tmp_path}", "executor=volumes"])
     executed = config.executor.build().run(config)
     assert executed.metrics["planned_bytes"].values == prepared.metrics["planned_bytes"].values
     assert executed.memory["predicted"]["features"] == prepared.memory["features"]

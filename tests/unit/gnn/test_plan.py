@@ -66,14 +66,6 @@ def test_interleaved_assignment_sends_from_all_replicas() -> None:
     assert (paper.all_reduce_rows == 8).all()
 
 
-def test_imbalance_is_excess_of_busiest_sender_over_mean() -> None:
-    """Both other parts need the row of part 0; no part needs another row."""
-    volumes = count_volumes(csr_array(np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]])), np.arange(3), 3)
-    assert (volumes.send.tolist(), volumes.receive.tolist(), volumes.max_pair) == ([2, 0, 0], [0, 1, 1], 1)
-    assert volumes.imbalance == pytest.approx(200)
-    assert count_volumes(csr_array((3, 3)), np.arange(3), 3).imbalance == 0
-
-
 def test_invalid_partition_grid_or_matrix_is_refused() -> None:
     for parts, subject in (
         (np.zeros(4, int), "shape (4,) for 5 vertices"),

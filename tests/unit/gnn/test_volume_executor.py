@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from suite.config.compose import composed
@@ -13,10 +11,8 @@ from suite.config.run import RunConfig
 from suite.core.errors import DoesNotFit, InvalidRequest
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
-from suite.data.graphs import Graph, operator
 from suite.gnn import partition_data
 from suite.gnn.plan import Placement, count_volumes
-from suite.gnn.volume_executor import VolumeExecutor
 from suite.runner.runs import freeze
 
 SMALL = ["graph=planted", "graph.source.vertices=512", "graph.source.blocks=16"]
@@ -70,20 +66,6 @@ def test_epochs_to_repay_is_partition_time_over_saved_time(tmp_path: Path) -> No
     assert "epochs_to_repay" not in random.metrics
     kinds = metis.memory["predicted"]
     assert metric(metis, "memory_per_process") == max(sum(rank) for rank in zip(*kinds.values(), strict=True))
-
-
-def test_directed_graph_has_forward_and_backward_volumes(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    graph = Graph.of("d", rng.integers(0, 60, 300), rng.integers(0, 60, 300) // 2, 60)
-    graph = replace(graph, features=np.ones((60, 5), np.float32), labels=np.zeros(60, np.int64), classes=2)
-    run_config = config("system=sparsity_aware", "grid.data=3", reports=tmp_path)
-    executor = run_config.executor.build()
-    assert isinstance(executor, VolumeExecutor)
-    matrix, parts = operator(graph), np.arange(60) % 3
-    training = executor.full_graph(run_config, graph, matrix, parts)
-    assert (training.volumes.needed == count_volumes(matrix.T.tocsr(), parts, 3).needed).all()
-    assert training.back is not None
-    assert (training.back.needed == count_volumes(matrix, parts, 3).needed).all()
 
 
 def test_too_small_device_or_wrong_system_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import io, sparse
+from scipy import sparse
 
 from suite.core.errors import InvalidRequest
 from suite.data.graphs.files import EdgeList, MatrixMarket, Npz
@@ -153,16 +153,3 @@ def test_a_file_with_any_byte_damaged_is_read_or_refused(tmp_path: Path, end: st
         except InvalidRequest as error:
             refusals += "g." in str(error)
     assert refusals > 10
-
-
-def test_the_forms_agree_and_features_are_those_of_the_seed(tmp_path: Path) -> None:
-    sparse.save_npz(tmp_path / "g.npz", sparse.csr_array(DENSE))
-    io.mmwrite(tmp_path / "g.mtx", sparse.coo_matrix(DENSE))
-    write(tmp_path, {"g.txt": "".join(f"{u} {v} {DENSE[u, v]}\n" for u, v in np.argwhere(DENSE))})
-    sources = [Npz(file=tmp_path / "g.npz"), MatrixMarket(file=tmp_path / "g.mtx"), EdgeList(file=tmp_path / "g.txt")]
-    one, two, three = (source.load(5) for source in sources)
-    assert one.hash == two.hash == three.hash
-    assert np.array_equal(one.features, two.features)  # type: ignore[arg-type]
-    assert not np.array_equal(one.features, sources[0].load(6).features)  # type: ignore[arg-type]
-    said = sources[2].provenance()
-    assert (said["name"], said["bytes"]) == ("g", (tmp_path / "g.txt").stat().st_size)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from suite.core.errors import InvalidRequest
-from suite.data.graphs import Graph, operator
 from suite.data.graphs.generate import RMAT, AmazonLike, PapersLike, Planted, ProteinLike, RedditLike
 from suite.data.graphs.synthetic import SyntheticGraph
 from tests.support.refusals import fault, refused
@@ -21,12 +20,6 @@ SMALL: dict[str, SyntheticGraph] = {
     "papers_like": PapersLike(vertices=1500, features=5, classes=3),
     "planted": Planted(vertices=1500, blocks=20),
 }
-
-
-def across(graph: Graph, parts: np.ndarray[Any, Any]) -> float:
-    """Share of the entries between two parts."""
-    matrix = graph.adjacency.tocoo()
-    return float((parts[matrix.row] != parts[matrix.col]).mean())
 
 
 def test_every_source_keeps_the_common_promises() -> None:
@@ -69,31 +62,6 @@ def test_random_features_are_marked_and_can_be_left_out() -> None:
     assert (bare.features, bare.labels, bare.classes, bare.random) == (None, None, 0, ())
     assert bare.hash == graph.hash, "features do not move edges"
     assert SMALL["planted"].load(0).random == ()
-
-
-def test_neighbours_tell_a_planted_label_and_features_alone_do_not() -> None:
-    graph: Any = Planted(vertices=4096).load(0)
-
-    def right(features: np.ndarray[Any, Any]) -> float:
-        """Accuracy on test vertices of the nearest mean: linear, and the best there is for noise of equal variance."""
-        means = [features[graph.train & (graph.labels == label)].mean(axis=0) for label in range(graph.classes)]
-        far = ((features[graph.test][:, None] - np.stack(means)) ** 2).sum(axis=2)
-        return float((far.argmin(axis=1) == graph.labels[graph.test]).mean())
-
-    matrix = operator(graph)
-    assert right(graph.features) < 0.5
-    assert right(matrix @ graph.features) > 0.85
-    assert right(matrix @ (matrix @ graph.features)) > 0.95
-
-
-def test_planted_blocks_are_equal_and_keep_their_edges() -> None:
-    graph: Any = Planted(vertices=1003, blocks=10, classes=10).load(2)  # a label per block
-    sizes = np.bincount(graph.labels)
-    assert sizes.max() - sizes.min() <= 1
-    assert across(graph, graph.labels) == pytest.approx(2 / 16, abs=0.001)
-    assert across(Planted(vertices=512, blocks=1, classes=1, outside=0).load(0), np.zeros(512)) == 0
-    apart = Planted(vertices=512, blocks=512, classes=8, inside=0, outside=6).load(0)
-    assert apart.edges == 512 * 6, "blocks of one vertex have no edge inside"
 
 
 def test_the_smallest_graphs_come_out() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from suite.core.errors import MissingDependency
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
-from suite.gnn.partition import gvb, partition, protocol
+from suite.gnn.partition import gvb
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
@@ -160,10 +159,3 @@ def test_refinement_gains_on_communities_not_on_planted_blocks() -> None:
         assert heaviest(matrix, parts, K) <= 1.1 * matrix.nnz / K
     assert ratio["amazon"] <= 0.80
     assert 0.97 <= ratio["planted"] <= 1.01
-
-
-def test_missing_optional_packages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = protocol.find_spec
-    monkeypatch.setattr(protocol, "find_spec", lambda name: None if name == "numba" else original(name))
-    with pytest.raises(MissingDependency):
-        partition(Gvb(), grid(4), 2, seed=0, folder=None)
