@@ -23,7 +23,7 @@ from suite.config.plugins import Plugin
 from suite.config.protocols import LossScale
 from suite.config.run import RunConfig
 from suite.core import errors
-from suite.core.errors import Broken, InvalidRequest, UnknownName, Unsupported
+from suite.core.errors import Broken, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.makers import configured, loss_of
@@ -67,10 +67,8 @@ class TrainOptions:
 
 
 def train_options(config: RunConfig) -> TrainOptions:
-    """The options of a config. Raises UnknownName for an unknown half precision."""
+    """The options of a config."""
     half, checkpoints = config.precision.half, config.activation_checkpointing
-    if half is not None and half not in _HALVES:
-        raise UnknownName("precision.half", half, _HALVES)
     if checkpoints == "auto":
         shapes, stages = config.network().shapes(), len(_homes(config))
         checkpoints = checkpoint_interval(sum(layer.checkpointed for layer in shapes), stages)
@@ -115,7 +113,7 @@ class PeerPlan:
         self.ties: list[tuple[int, str, int, str]] = self.network.ties(self.shape)
         self.split: Split = divide_ranks(self.shape, _homes(config), config.split)
         self.seed, self.microbatch = config.seed, batch.microbatch
-        self.size, self.microbatches = batch.size, microbatches(config)
+        self.size, self.microbatches = batch.size, config.microbatches
         self.options = train_options(config)
 
     def layer(self, number: int) -> nn.Module:
@@ -149,34 +147,19 @@ class PeerPlan:
         return rows
 
 
-def microbatches(config: RunConfig) -> int:
-    """Microbatches per replica and batch. Raises InvalidRequest for a batch that is not a whole number of them."""
-    size, chunk = config.batch.size, config.batch.microbatch * config.grid.data
-    if size < chunk or size % chunk:
-        raise InvalidRequest(
-            f"batch.size={size} in microbatches of {chunk} samples over all replicas",
-            rule="each replica has a whole number of microbatches",
-            legal=f"batch.size={max(1, size // chunk) * chunk}",
-        )
-    return int(size // chunk)
-
-
 def refuse(config: RunConfig, *, dtypes: Sequence[str]) -> None:
-    """Raise Unsupported for features that a compared system lacks.
+    """Raise Unsupported for features that every compared system lacks.
 
-    A system without `tensor: true` lacks split layers. Every compared system lacks optimizers that torch lacks, model
-    types outside `dtypes`, and mixed precision of a model that is not float32.
+    They are optimizers that torch lacks, model types outside `dtypes`, and mixed precision of a model that is not
+    float32.
     """
     errors.refuse(_rules(config, dtypes), Unsupported)
     suite_rule(config)
-    microbatches(config)
     refuse_pairs(config)
 
 
 def _rules(config: RunConfig, dtypes: Sequence[str]) -> Iterator[Broken]:
-    name, tensor, dtype = config.system.name, config.grid.tensor, config.model.dtype
-    split = tensor != 1 and not config.system.tensor
-    yield split, f"{name} with grid.tensor={tensor}", "it splits no layer over ranks", "grid.tensor=1"
+    name, dtype = config.system.name, config.model.dtype
     known = f"one of {', '.join(dtypes)}"
     yield dtype not in dtypes, f"{name} with model.dtype={dtype}", known, f"model.dtype={dtypes[0]}"
     mixed = f"{name} with precision.half={config.precision.half} and model.dtype={dtype}"

@@ -26,7 +26,6 @@ from baselines.common import (
     bytes_of_moments,
     gpt,
     join,
-    microbatches,
     refuse,
     set_rate,
     suite_rule,
@@ -101,7 +100,7 @@ def arguments(config: RunConfig) -> dict[str, dict[str, Option]]:
         "optimizer": {**halves, **_rule(config), "clip_grad": options.clip or 0.0},
         "groups": {"config_overrides": {}},
         "passes": {
-            "num_microbatches": microbatches(config),
+            "num_microbatches": config.microbatches,
             "seq_length": shape.sequence,
             "micro_batch_size": config.batch.microbatch,
         },

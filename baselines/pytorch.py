@@ -42,13 +42,13 @@ class PyTorch(System):
         self.trace = Trace()
 
     def train_batch(self, batch: Value) -> float:
-        inputs, targets = (torch.from_numpy(part).to(self.device).split(self.microbatch) for part in batch)
+        pairs = self._microbatches(batch)
         self.model.train()
         self.trace = Trace()
         losses = []
-        for x, y in zip(inputs, targets, strict=True):
+        for x, y in pairs:
             start = now()
-            loss = self.loss(self.model(x), y) / len(inputs)
+            loss = self.loss(self.model(x), y) / len(pairs)
             middle = now()
             (loss * self.stepper.factor).backward()
             losses.append(loss.detach())
@@ -63,20 +63,19 @@ class PyTorch(System):
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Value]) -> float:
         self.model.eval()
-        total = 0.0
-        for inputs, targets in batches:
-            parts = zip(
-                *(torch.from_numpy(p).to(self.device).split(self.microbatch) for p in (inputs, targets)), strict=True
-            )
-            losses = [float(self.loss(self.model(x), y)) for x, y in parts]
-            total += sum(losses) / len(losses)
-        return total / len(batches)
+        losses = [[float(self.loss(self.model(x), y)) for x, y in self._microbatches(batch)] for batch in batches]
+        return sum(sum(each) / len(each) for each in losses) / len(batches)
 
     def observe(self) -> Trace:
         return self.trace
 
     def memory(self, batch: Value) -> tuple[float, dict[str, int]]:
         return self.stepper.measured(lambda: self.train_batch(batch))
+
+    def _microbatches(self, batch: Value) -> list[tuple[torch.Tensor, ...]]:
+        return list(
+            zip(*(torch.from_numpy(part).to(self.device).split(self.microbatch) for part in batch), strict=True)
+        )
 
     def close(self) -> None:
         """Nothing is held."""

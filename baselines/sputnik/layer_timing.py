@@ -88,30 +88,24 @@ def _calls(*calls: Call) -> dict[str, Call]:
 
 
 def torch_csr(layer: Layer) -> tuple[Calls, list[str]]:
-    """torch's sparse-dense product and its sampled product, and notes; no implementation if torch lacks either.
+    """torch's sparse-dense product and its sampled product, and notes.
 
-    They run in the layer's type, or in float32 with timed conversions if that type has no kernel.
+    They run in the layer's type, or in float32 with timed conversions where torch has no kernel for that type: its
+    sampled product has none in 16 bits, and neither has MKL, which multiplies on a CPU.
     """
     dtype, x, grad = layer.weight.dtype, layer.x, layer.grad
-    into = _type(lambda one, other: one @ other.t(), layer.weight)
-    sampled = _type(lambda one, other: torch.sparse.sampled_addmm(one, other.t(), other, beta=0.0), layer.weight)
-    if into is None or sampled is None:
-        return {}, [f"{CSR}: torch has no kernels for it on this {x.device.type}"]
+    sampled = dtype if dtype in cpu.SAMPLED else torch.float32
+    into = sampled if accelerator.on_host(x.device) else dtype
     size = layer.weight.shape[0]
     structure = Structure(layer.index, outputs=size, inputs=size)
     forward = cpu.matrix(structure.weight, layer.values.to(into))
     backward = cpu.matrix(structure.transposed, layer.values[structure.order.long()].to(into))
-    nothing = cpu.matrix(structure.weight, torch.zeros_like(layer.values, dtype=sampled))
 
     def product(matrix: Tensor, other: Tensor) -> Tensor:
         product_value: Tensor = (matrix @ other.t().to(into)).t().to(dtype)
         return product_value
 
-    def sample() -> Tensor:
-        left_side, right = grad.t().to(sampled), x.to(sampled)
-        values: Tensor = torch.sparse.sampled_addmm(nothing, left_side, right, beta=0.0).values().to(dtype)
-        return values
-
+    sample = partial(cpu.sddmm, structure.weight, grad.t(), x.t())
     kinds = {"products": into, "the sampled product": sampled}
     notes = [
         f"{CSR}: {what} in {kind}, which {dtype} has no kernel for" for what, kind in kinds.items() if kind != dtype
@@ -139,19 +133,6 @@ def sputnik(layer: Layer) -> Calls:
         weight,  # both of its transposes were made by the other two products
     )
     return {SPUTNIK: whole, ALONE: _calls(lambda: forward(turned).t(), lambda: into(back).t(), weight)}
-
-
-def _type(call: Callable[[Tensor, Tensor], Tensor], like: Tensor) -> torch.dtype | None:
-    """The first type, the layer's own or float32, for which `call` has a kernel for a sparse and a dense matrix."""
-    few = Structure(torch.arange(0, 1024, 3, device=like.device), outputs=32, inputs=32).weight
-    for kind in dict.fromkeys((like.dtype, torch.float32)):
-        one = torch.ones(32, 32, dtype=kind, device=like.device)
-        try:
-            call(cpu.matrix(few, one.flatten()[: few.kept]), one)
-        except RuntimeError:
-            continue
-        return kind
-    return None
 
 
 # -- time ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ depends on training, or on more than one layer, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from baselines.sputnik import UNTRIED
 from baselines.sputnik.linear import SparseLinear, kernels_of
 from suite import accelerator
 from suite.config.run import RunConfig
-from suite.core.errors import Unsupported
+from suite.core.errors import Broken, Unsupported, refuse
 from suite.core.protocols import MaskMethod, Missing, Ready, Value, World
 from suite.core.units import si
 from suite.engine.checkpoint.restore import Loaded
@@ -98,26 +98,23 @@ def check(config: RunConfig) -> None:
 
     The mask must be drawn layer by layer before training, and the layout must be that of sparse layers.
     """
-    pruning, legal = config.pruning, "pruning=magnitude"
-    if not pruning.ticket:
-        raise Unsupported(
-            f"system=sputnik with pruning={pruning.name}", rule="sparse layers need a pruning mask", legal=legal
-        )
-    if pruning.scope != "weights":
-        rule = "only weight matrices have sparse kernels; biases, norms and embeddings stay dense"
-        raise Unsupported(
-            f"system=sputnik with pruning.scope={pruning.scope}", rule=rule, legal="pruning.scope=weights"
-        )
+    refuse(_rules(config), Unsupported)
+
+
+def _rules(config: RunConfig) -> Iterator[Broken]:
+    pruning, named = config.pruning, "system=sputnik with"
+    what, rule = f"{named} pruning={pruning.name}", "sparse layers need a pruning mask"
+    yield not pruning.ticket, what, rule, "pruning=magnitude"
+    assert pruning.ticket
     method = pruning.ticket.build()
-    if not method.draws_after(0):
-        rule = "the mask is drawn before the first batch; pruning=saved reads a mask that an earlier run has drawn"
-        raise Unsupported(f"system=sputnik with pruning={pruning.name}", rule=rule, legal="pruning=saved")
-    if method.scope != "layer":
-        rule = "each layer is pruned when it is built, so no threshold over all layers is known"
-        raise Unsupported(f"system=sputnik with pruning.ticket.scope={method.scope}", rule=rule, legal="layer")
-    if config.memory.name != "sparse":
-        rule = "sparse layers store the states of kept weights only, in device memory"
-        raise Unsupported(f"system=sputnik with memory={config.memory.name}", rule=rule, legal="memory=sparse")
+    rule = "the mask is drawn before the first batch; pruning=saved reads a mask that an earlier run has drawn"
+    yield not method.draws_after(0), what, rule, "pruning=saved"
+    rule = "only weight matrices have sparse kernels; biases, norms and embeddings stay dense"
+    yield pruning.scope != "weights", f"{named} pruning.scope={pruning.scope}", rule, "pruning.scope=weights"
+    rule = "each layer is pruned when it is built, so no threshold over all layers is known"
+    yield method.scope != "layer", f"{named} pruning.ticket.scope={method.scope}", rule, "layer"
+    rule = "sparse layers store the states of kept weights only, in device memory"
+    yield config.memory.name != "sparse", f"{named} memory={config.memory.name}", rule, "memory=sparse"
 
 
 def method_draw(

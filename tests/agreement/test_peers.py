@@ -191,15 +191,12 @@ REFUSED: list[tuple[list[str], type[InvalidRequest], str]] = [
     ([DEEPSPEED, "system.zero_stage=3"], Unsupported, "system.zero_stage=1"),
     ([DEEPSPEED, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
     ([*GPIPE, "model.dtype=float16"], Unsupported, "model.dtype=float32"),
-    ([ONE_F_ONE_B, "grid.tensor=2"], Unsupported, "grid.tensor=1"),
     ([DEEPSPEED, "grid.tensor=3"], InvalidRequest, "grid.tensor=2"),
     ([DEEPSPEED, "grid.tensor=2", "model.dropout=0.1"], Unsupported, "model.dropout=0.0"),
     ([DEEPSPEED, "precision=bf16", "system.accumulate=float32"], Unsupported, "zero_stage=1"),
     ([DEEPSPEED, "system.reduce=bf16"], InvalidRequest, "system.reduce=half"),
     ([*GPIPE, "precision=bf16", "model.dtype=float64"], Unsupported, "model.dtype=float32"),
     ([DEEPSPEED, "optimizer._target_=somewhere.Lion"], Unsupported, "optimizer=adamw"),
-    ([*GPIPE, "batch.size=7"], InvalidRequest, "batch.size=6"),
-    ([DEEPSPEED, "batch.size=6", "grid.data=2"], InvalidRequest, "batch.size=4"),
     ([ONE_F_ONE_B, "system.data_parallel=dpp"], InvalidRequest, "system.data_parallel=ddp"),
 ]
 
