@@ -12,6 +12,7 @@ no metric could be compared or every comparison is inconclusive, 2 if A or B hol
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from suite.cli import Arguments, argument, command
@@ -50,7 +51,7 @@ def main(arguments: Arguments) -> int:
     a, b = (record_sets.read(name, folder) for name in (arguments.a, arguments.b))
     result = comparison.compare(a, b, rule)
     if arguments.json:
-        write_atomically(arguments.json, format.as_json(result).encode())
+        write_atomically(arguments.json, json.dumps(format.as_data(result), indent=1).encode())
     if arguments.page:
         from suite.regression import page
 

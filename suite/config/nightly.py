@@ -58,7 +58,7 @@ class NightlySettings(Settings):
     level: Annotated[float, Field(ge=1e-9, le=0.5, examples=[0.005])]
     """Probability of a false alarm in one nightly run, over all its metrics."""
     min_rounds: Annotated[int, Field(ge=4, le=40, examples=[12])]
-    """Rounds of old and new code that decide a judged time; doubled if inconclusive."""
+    """Rounds of old and new code that decide a judged time; more for many metrics."""
     unpaired_threshold: Relative
     """Smallest relative change that counts if old code cannot run next to new code."""
     baseline: Annotated[Name | None, BeforeValidator(_date_as_text)] = None

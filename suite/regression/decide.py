@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from suite.stats.inference import LEVEL, Effect
-from suite.stats.interleaved import LOOKS, InterleavedResult, rules_out
 
 THRESHOLD = 0.05
+MIN_ROUNDS = 6  # before a change can be ruled out
 LARGE_DELTA = 0.474  # Cliff's delta of a large effect (Romano and others, 2006)
 
 
@@ -69,12 +69,12 @@ def decide_repeats(effect: Effect, adjusted_p: float, better: str, rule: ChangeR
     return ChangeVerdict.SAME if within and min(effect.repeats) > 1 else ChangeVerdict.INCONCLUSIVE
 
 
-def decide_rounds(result: InterleavedResult, adjusted_p: float, better: str, rule: ChangeRule) -> ChangeVerdict:
+def decide_rounds(rounds: Effect, adjusted_p: float, better: str, rule: ChangeRule) -> ChangeVerdict:
     """Verdict on interleaved rounds.
 
     Args:
-        result: The test of the rounds.
-        adjusted_p: Its p-value, adjusted for the family of candidates and for all looks (`rounds_p`).
+        rounds: Effect of the rounds.
+        adjusted_p: Its p-value, adjusted for the family of candidates.
         better: "lower" or "higher".
         rule: Threshold and level.
 
@@ -82,24 +82,29 @@ def decide_rounds(result: InterleavedResult, adjusted_p: float, better: str, rul
         WORSE: a regression that matters. SAME: ruled out, or certain but smaller than the threshold. INCONCLUSIVE
         otherwise.
     """
-    certain = adjusted_p < rule.level and result.is_worse(better)
-    if certain and result.worsening(better) >= 1 + rule.threshold:
+    certain = adjusted_p < rule.level and min(worsening(end, better) for end in (rounds.low, rounds.high)) > 1
+    if certain and worsening(rounds.ratio, better) >= 1 + rule.threshold:
         return ChangeVerdict.WORSE
-    return ChangeVerdict.SAME if certain or rules_out(result, rule.threshold) else ChangeVerdict.INCONCLUSIVE
+    return ChangeVerdict.SAME if certain or rules_out(rounds, better, rule) else ChangeVerdict.INCONCLUSIVE
 
 
-def rounds_p(p: float) -> float:
-    """A p-value of interleaved rounds, adjusted for the number of looks."""
-    return min(1.0, LOOKS * p)
+def rules_out(rounds: Effect, better: str, rule: ChangeRule) -> bool:
+    """Whether rounds exclude a worsening as large as the threshold. Stopping for this raises no false alarm."""
+    largest = max(worsening(end, better) for end in (rounds.low, rounds.high))
+    return rounds.repeats[0] >= MIN_ROUNDS and largest < 1 + rule.threshold
+
+
+def planned_rounds(family: int, level: float, minimum: int) -> int:
+    """Rounds whose rarest order passes Holm's level for `family` candidates with one round to spare."""
+    return max(minimum, math.ceil(math.log2(max(1, family) / level)) + 1)
+
+
+def worsening(ratio: float, better: str) -> float:
+    """The ratio (B over A), above 1 if B is worse."""
+    return ratio if better == "lower" else 1 / ratio
 
 
 def exceeds_unpaired_threshold(effect: Effect, better: str, unpaired_threshold: float) -> ChangeVerdict:
-    """Verdict without interleaved rounds: WORSE if a large effect exceeds the unpaired threshold, else SAME.
-
-    Args:
-        effect: Effect of the candidate.
-        better: "lower" or "higher".
-        unpaired_threshold: Relative change by which machines drift between nightly runs.
-    """
-    beyond = (effect.ratio if better == "lower" else 1 / effect.ratio) >= 1 + unpaired_threshold
+    """Verdict without interleaved rounds: WORSE if a large effect exceeds the threshold, by which machines drift."""
+    beyond = worsening(effect.ratio, better) >= 1 + unpaired_threshold
     return ChangeVerdict.WORSE if beyond and abs(effect.delta) >= LARGE_DELTA else ChangeVerdict.SAME

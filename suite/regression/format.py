@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from suite.core.reasons import headline
 from suite.core.units import si
-from suite.regression.comparison import Comparison
+from suite.regression.comparison import Comparison, OutcomeChange
 from suite.regression.decide import ChangeVerdict
 from suite.regression.metrics import SINGLE_RECORD, Change
 
@@ -80,11 +79,8 @@ def _lines(comparison: Comparison, everything: bool) -> Iterator[str]:
         yield from _table(listed)
     yield ""
     yield summary(comparison)
-    for name, differences in comparison.not_comparable:
-        yield f"not comparable: {name}: {'; '.join(map(str, differences))}"
-    for side, names in (("A", comparison.only_a), ("B", comparison.only_b)):
-        yield from (f"only in {side}: {name}" for name in names)
-    yield from comparison.lost
+    yield from lost_lines(comparison)
+    yield from (f"only in {comparison.b}: {name}" for name in comparison.only_b)
     yield from comparison.notes
     if comparison.is_regression:
         yield f"REGRESSION {commit_range(comparison.commits)}"
@@ -99,9 +95,28 @@ def commit_range(commits: tuple[str, str]) -> str:
 
 def outcome_lines(comparison: Comparison) -> Iterator[str]:
     """A line per changed outcome."""
-    for change in comparison.outcomes:
-        why = f": {headline(change.reason)}" if change.reason.strip() else ""
-        yield f"{change.verdict.value}: {change.name}: {change.a} -> {change.b}{why}"
+    return (f"{change.verdict.value}: {outcome_text(change)}" for change in comparison.outcomes)
+
+
+def outcome_text(change: OutcomeChange) -> str:
+    """A changed outcome, with the reason of the failure."""
+    why = f": {headline(change.reason)}" if change.reason.strip() else ""
+    return f"{change.name}: {change.a} -> {change.b}{why}"
+
+
+def lost_lines(comparison: Comparison) -> Iterator[str]:
+    """A line per run and metric of A that B lacks or changed."""
+    for name, differences in comparison.not_comparable:
+        yield f"not comparable: {name}: {'; '.join(map(str, differences))}"
+    yield from (f"only in {comparison.a}: {name}" for name in comparison.only_a)
+    yield from comparison.lost
+
+
+def regressions(comparison: Comparison) -> list[str]:
+    """A sentence per metric and outcome that is worse, with its range of commits."""
+    worse = [*map(sentence, comparison.select(ChangeVerdict.WORSE))]
+    worse += [outcome_text(change) for change in comparison.outcomes if change.verdict is ChangeVerdict.WORSE]
+    return [f"{text} ({commit_range(comparison.commits)})" for text in worse]
 
 
 def summary(comparison: Comparison) -> str:
@@ -140,13 +155,13 @@ def cells(change: Change) -> tuple[str, ...]:
     )
 
 
-def as_json(comparison: Comparison) -> str:
-    """The comparison as JSON, with null for numbers that are not finite."""
+def as_data(comparison: Comparison) -> Any:
+    """The comparison for JSON, with null for numbers that are not finite."""
     data = asdict(comparison)
     data |= {"exit": int(comparison.exit), "range": commit_range(comparison.commits)}
     for row, change in zip(data["changes"], comparison.changes, strict=True):
         row["ratio"] = change.ratio
-    return json.dumps(_plain(data), indent=1, allow_nan=False)
+    return _plain(data)
 
 
 def _plain(value: Any) -> Any:

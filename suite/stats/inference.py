@@ -18,6 +18,7 @@ from scipy import stats
 from suite.core.record import Record
 
 LEVEL = 0.01  # familywise: the probability that any test of a family is a false alarm
+ROUNDS_LEVEL = 0.05  # probability outside the interval of interleaved rounds
 RESAMPLES = 4000
 MIN_REPEATS = 4  # per side: with 3 and 3, no order of the ranks is rarer than one in ten
 ROUNDING = 1e-9  # relative: two sums of the same numbers in another order
@@ -32,7 +33,7 @@ class Effect:
         low: Lower end of the bootstrap interval of the ratio.
         high: Upper end of that interval.
         delta: Cliff's delta; 1 if every sample of B is above every sample of A.
-        p: Two-sided p-value of the rank test.
+        p: Two-sided p-value of the rank test; of interleaved rounds, the one-sided one that new code is worse.
         min_p: Smallest p-value that this number of repeats can reach.
         repeats: Number of repeats of A and of B.
     """
@@ -65,7 +66,7 @@ def samples_by_round(record: Record, values: Sequence[float]) -> list[list[float
 
 
 def bootstrap_interval(
-    repeats: Sequence[Sequence[float]], statistic: Callable[[Sequence[Any]], Any], *, level: float = LEVEL
+    repeats: Sequence[Any], statistic: Callable[[Sequence[Any]], Any], *, level: float = LEVEL
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a function of the medians of several quantities.
 
@@ -112,32 +113,52 @@ def _interval(test: Callable[..., Any], *samples: Any, level: float, **options: 
     return float(low), float(high)
 
 
-def estimate_effect(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], *, level: float = LEVEL, seed: int = 0
-) -> Effect:
+def estimate_effect(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], *, level: float = LEVEL) -> Effect:
     """Effect of B compared with A. Every sample is above zero.
 
     Args:
         a: Samples of each repeat of A.
         b: Samples of each repeat of B.
         level: Probability outside the interval of the ratio.
-        seed: Seed of the bootstrap.
     """
     before, after = np.array(medians(a)), np.array(medians(b))
-    generator = np.random.default_rng(seed)
-    resampled = [np.median(generator.choice(side, (RESAMPLES, len(side))), axis=1) for side in (after, before)]
-    low, high = np.quantile(resampled[0] / resampled[1], [level / 2, 1 - level / 2])
+    low, high = bootstrap_interval([after, before], lambda resampled: resampled[0] / resampled[1], level=level)
     ties = len(np.unique([*before, *after])) < len(before) + len(after)
     method = "asymptotic" if ties or len(before) * len(after) > 2500 else "exact"
     min_p = min(1.0, 2 / math.comb(len(before) + len(after), len(before)))
     return Effect(
         float(np.median(after) / np.median(before)),
-        float(low),
-        float(high),
+        low,
+        high,
         cliffs_delta(np.concatenate(a), np.concatenate(b)),
         max(float(stats.mannwhitneyu(after, before, method=method).pvalue), min_p),
         min_p,
         (len(before), len(after)),
+    )
+
+
+def interleaved_effect(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]], better: str) -> Effect:
+    """Effect of new code in interleaved rounds, with the p-value of Wilcoxon's signed-rank test that new is worse.
+
+    The test compares the medians within each round, so that drift which both codes suffer cancels.
+
+    Args:
+        old: Samples of each round of old code, all above zero.
+        new: Samples of the same rounds of new code.
+        better: "lower" or "higher", the direction of the metric.
+    """
+    changes = np.log(medians(new)) - np.log(medians(old))
+    low, high = bootstrap_interval([changes], lambda resampled: resampled[0], level=ROUNDS_LEVEL)
+    worse = changes if better == "lower" else -changes
+    p = float(stats.wilcoxon(worse, alternative="greater").pvalue) if worse.any() else 1.0
+    return Effect(
+        math.exp(np.median(changes)),
+        math.exp(low),
+        math.exp(high),
+        cliffs_delta(np.concatenate(old), np.concatenate(new)),
+        p,
+        2.0 ** -len(changes),
+        (len(changes), len(changes)),
     )
 
 

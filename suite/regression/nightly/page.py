@@ -16,9 +16,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from suite.core.units import seconds, si
 from suite.regression import record_sets
+from suite.regression.comparison import Comparison
 from suite.regression.matching import config_key
 from suite.regression.nightly import night
-from suite.regression.nightly.confirm import NightJudgement
 from suite.regression.nightly.night import Night, NightlyStatus
 from suite.regression.page import render
 from suite.report.files import write
@@ -31,9 +31,9 @@ _MAX_ROWS = 400  # of the table of a run; regressions and improvements stand fir
 MAX_PLOTS = 40  # one takes 50 ms
 
 
-def write_run(place: Path, tonight: Night, judgements: Sequence[NightJudgement]) -> Path:
+def write_run(place: Path, tonight: Night, comparisons: Sequence[Comparison]) -> Path:
     """Write `place`/night.html, the page of one nightly run."""
-    return write(place, "night.html", render("night.html.j2", night=tonight, judgements=judgements, most=_MAX_ROWS))
+    return write(place, "night.html", render("night.html.j2", night=tonight, comparisons=comparisons, most=_MAX_ROWS))
 
 
 def write_index(folder: Path) -> Path:

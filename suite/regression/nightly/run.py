@@ -16,11 +16,12 @@ from suite.core.exit_codes import Exit
 from suite.core.files import write_atomically
 from suite.core.reasons import headline
 from suite.core.record import CANNOT, Outcome, Record, Source
-from suite.regression import record_sets
+from suite.regression import format, record_sets
+from suite.regression.comparison import Comparison, compare
 from suite.regression.decide import ChangeVerdict
 from suite.regression.matching import config_key
 from suite.regression.nightly import night, page
-from suite.regression.nightly.confirm import NightJudgement, compare_with_baseline, confirm
+from suite.regression.nightly.confirm import confirm, rule_of
 from suite.regression.nightly.night import Night, NightlyStatus
 from suite.regression.nightly.repeat import CommandResult, make_repeats
 from suite.regression.nightly.results import write_merged
@@ -35,7 +36,7 @@ class NightlyResult:
     """Result of a nightly run, with its comparisons, the accepted baseline first, and the page of all runs."""
 
     night: Night
-    judgements: list[NightJudgement]
+    comparisons: list[Comparison]
     page: Path
 
     @property
@@ -66,14 +67,14 @@ def run(settings: NightlySettings, tree: Path, report: Report) -> NightlyResult:
         commands += make_repeats(tree, planned[first:], settings.deadline, report)
         samples = _samples(place)
         compared = [each for each in sets if each.samples and samples.samples]
-        judgements = [compare_with_baseline(samples, each, tonight.commit, settings) for each in compared]
+        comparisons = [compare(each, samples, rule_of(settings)) for each in compared]
         shutil.rmtree(place / "rounds", ignore_errors=True)
-        confirm(judgements, tree, place / "rounds", settings, report)
-        _end(tonight, settings, samples, commands, judgements, base, missing)
-        _write_pages(place, samples, judgements, tonight, report)
+        comparisons = confirm(comparisons, samples, tree, place / "rounds", settings, report)
+        _end(tonight, settings, samples, commands, comparisons, base, missing)
+        _write_pages(place, samples, comparisons, tonight, report)
         night.write(folder, tonight)
         night.remove_old(folder, settings.keep, further)
-        return NightlyResult(tonight, judgements, page.write_index(folder))
+        return NightlyResult(tonight, comparisons, page.write_index(folder))
 
 
 def plan(settings: NightlySettings, place: Path) -> list[tuple[str, Path]]:
@@ -121,49 +122,44 @@ def _end(
     settings: NightlySettings,
     samples: RecordSet,
     commands: list[CommandResult],
-    judgements: list[NightJudgement],
+    comparisons: list[Comparison],
     base: Night | None,
     missing: list[str],
 ) -> None:
     """Give the nightly run its status, exit status, regressions and notes."""
-    problems = [result.problem for result in commands if result.problem]
-    failed = new_failures(samples, judgements)
-    uncertain = [text for row in judgements for text in row.failures(sure=False)]
-    first = judgements[0] if base and judgements else None
-    lost = first.lost if first else []
-    confirmations = [row for judgement in judgements for row in judgement.confirmations]
-    tonight.regressions = list(dict.fromkeys(text for row in judgements for text in row.regressions))
+    inconclusive = ChangeVerdict.INCONCLUSIVE
+    failures = [result.problem for result in commands if result.problem] + new_failures(samples, comparisons)
+    outcomes = [change for each in comparisons for change in each.outcomes]
+    failures += [format.outcome_text(change) for change in outcomes if change.verdict is inconclusive]
+    first = comparisons[0] if base and comparisons else None
+    lost = [*format.lost_lines(first)] if first else []
+    changes = [change for each in comparisons for change in each.select(inconclusive)]
+    undecided = [format.sentence(change) for change in changes if change.metric in settings.metrics]
+    tonight.regressions = list(dict.fromkeys(text for each in comparisons for text in format.regressions(each)))
     if tonight.regressions:
         status, exit_status = NightlyStatus.REGRESSION, Exit.REGRESSION
     elif not any(sample.record.outcome is Outcome.OK for sample in samples.samples):
         status, exit_status = NightlyStatus.FAILED, Exit.NOTHING
-    elif problems or failed or uncertain:
+    elif failures:
         status, exit_status = NightlyStatus.FAILED, Exit.SOME_FAILED
-    elif any(row.verdict is ChangeVerdict.INCONCLUSIVE for row in confirmations):
+    elif undecided:
         status, exit_status = NightlyStatus.INCONCLUSIVE, Exit.NOT_COMPARABLE
     elif base is None:
         status, exit_status = NightlyStatus.FIRST, Exit.OK
-    elif lost or first is None or not (first.comparison.changes or first.comparison.outcomes):
+    elif lost or first is None or not (first.changes or first.outcomes):
         status, exit_status = NightlyStatus.BASELINE_RESET, Exit.NOT_COMPARABLE
     else:
         status, exit_status = NightlyStatus.PASSED, Exit.OK
-    rejected = [
-        f"{row.candidate.change.name} · {row.candidate.change.metric}: {row.why}"
-        for row in confirmations
-        if not row.confirmed
-    ]
     tonight.status, tonight.exit, tonight.ended = status, int(exit_status), night.now()
-    tonight.machine, tonight.base = (
-        {name: str(fact) for name, fact in provenance.machine().items()},
-        base.name if base else "",
-    )
-    tonight.notes = list(dict.fromkeys([*problems, *failed, *uncertain, *lost, *rejected, *missing]))
+    tonight.machine = {name: str(fact) for name, fact in provenance.machine().items()}
+    tonight.base = base.name if base else ""
+    tonight.notes = list(dict.fromkeys([*failures, *lost, *undecided, *missing]))
     tonight.threshold, tonight.metrics = settings.threshold, list(settings.metrics)
 
 
-def new_failures(samples: RecordSet, judgements: list[NightJudgement]) -> list[str]:
+def new_failures(samples: RecordSet, comparisons: list[Comparison]) -> list[str]:
     """A sentence per failed run that no baseline has; the comparison lists the others."""
-    compared = {config for row in judgements for config in row.comparison.compared}
+    compared = {config for each in comparisons for config in each.compared}
     records = [s.record for s in samples.samples if config_key(s.record) not in compared and _has_failed(s.record)]
     failures = {f"{r.experiment} · {r.label}: {r.outcome}: {headline(r.reason)}" for r in records}
     return [f"{text} (accept={samples.name} declares it intended)" for text in sorted(failures)]
@@ -177,16 +173,16 @@ def _has_failed(record: Record) -> bool:
 
 
 def _write_pages(
-    place: Path, samples: RecordSet, judgements: list[NightJudgement], tonight: Night, report: Report
+    place: Path, samples: RecordSet, comparisons: list[Comparison], tonight: Night, report: Report
 ) -> None:
     """Write the page of the nightly run, and the usual page of its records."""
     from suite.report import write_report
 
     report("writing the pages")
     write_merged(place, samples)
-    content = {"night": asdict(tonight), "judgements": [asdict(row) for row in judgements]}
-    write_atomically(place / "comparison.json", json.dumps(content, default=str, indent=1).encode())
-    page.write_run(place, tonight, judgements)
+    content = {"night": asdict(tonight), "comparisons": [*map(format.as_data, comparisons)]}
+    write_atomically(place / "comparison.json", json.dumps(content, indent=1).encode())
+    page.write_run(place, tonight, comparisons)
     write_report(place)
 
 

@@ -135,7 +135,7 @@ def test_metric_that_becomes_nan_is_worse() -> None:
     comparison = compare_records([record(**clock(0.1, 0.2))], [record(**clock(NAN, NAN))])
     change = only(comparison, "time_tie")
     assert (change.verdict, comparison.exit) == (ChangeVerdict.WORSE, Exit.REGRESSION)
-    assert json.loads(format.as_json(comparison))["changes"][0]["b"] is None
+    assert format.as_data(comparison)["changes"][0]["b"] is None
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,12 @@ from suite.regression.decide import (
     decide_repeats,
     decide_rounds,
     exceeds_unpaired_threshold,
-    rounds_p,
 )
 from suite.stats.inference import Effect, estimate_effect
-from suite.stats.interleaved import InterleavedResult
 
 RULE = ChangeRule()
 EFFECT = Effect(ratio=1.1, low=1.06, high=1.2, delta=0.9, p=0.001, min_p=1e-5, repeats=(10, 10))
-ROUNDS = InterleavedResult(ratio=1.1, low=1.05, high=1.2, p=0.001, rounds=12, quiet=False, max_worsening=1.2)
+ROUNDS = dataclasses.replace(EFFECT, low=1.05, repeats=(12, 12))
 STEADY = [[1.0 + 0.001 * turn + 0.002 * batch for batch in range(4)] for turn in range(10)]
 
 
@@ -63,16 +61,20 @@ def test_size_and_direction_decide(factor: float, better: str, expected: ChangeV
     ("changes", "expected"),
     [
         ({}, ChangeVerdict.WORSE),
-        ({"p": 0.006}, ChangeVerdict.INCONCLUSIVE),  # 0.012 after two looks
+        ({"p": 0.012}, ChangeVerdict.INCONCLUSIVE),
         ({"low": 0.99}, ChangeVerdict.INCONCLUSIVE),
         ({"ratio": 1.04, "low": 1.02}, ChangeVerdict.SAME),  # certain, and below the threshold
-        ({"ratio": 1.0, "low": 0.98, "p": 0.5, "max_worsening": 1.03}, ChangeVerdict.SAME),
-        ({"ratio": 1.0, "low": 0.8, "p": 0.5, "max_worsening": 1.3}, ChangeVerdict.INCONCLUSIVE),
+        ({"ratio": 1.0, "low": 0.98, "high": 1.03, "p": 0.5}, ChangeVerdict.SAME),
+        ({"ratio": 1.0, "low": 0.98, "high": 1.03, "p": 0.5, "repeats": (5, 5)}, ChangeVerdict.INCONCLUSIVE),
+        ({"ratio": 1.0, "low": 0.8, "high": 1.3, "p": 0.5}, ChangeVerdict.INCONCLUSIVE),
     ],
 )
 def test_regression_by_rounds_is_certain_and_matters(changes: dict[str, Any], expected: ChangeVerdict) -> None:
-    test = dataclasses.replace(ROUNDS, **changes)
-    assert decide_rounds(test, rounds_p(test.p), "lower", RULE) is expected
+    rounds = dataclasses.replace(ROUNDS, **changes)
+    assert decide_rounds(rounds, rounds.p, "lower", RULE) is expected
+    low, high = 1 / rounds.high, 1 / rounds.low
+    rate = dataclasses.replace(rounds, ratio=1 / rounds.ratio, low=low, high=high)
+    assert decide_rounds(rate, rate.p, "higher", RULE) is expected
 
 
 def test_unpaired_threshold_needs_a_large_change() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from markupsafe import escape
 
 from suite.cli import nightly as command
 from suite.config import nightly
@@ -20,6 +21,8 @@ from suite.config.nightly import NightlySettings
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Metric, Outcome, Source
+from suite.regression.decide import ChangeVerdict
+from suite.regression.matching import config_key
 from suite.regression.nightly import confirm, page, repeat, run
 from suite.regression.nightly import night as nights
 from suite.regression.nightly.run import NightlyResult
@@ -38,6 +41,7 @@ class FakeRuns:
         commands_run: Number of commands that ran.
         base: Seconds of a batch of old code.
         slower: Factor of new code.
+        commit: Hash of new code; empty for another one every night.
         slow_command: The only command that is slower; empty for all.
         changes: Fields of the records of new code.
         changes_by_command: Fields of the records of both codes, by command line.
@@ -48,7 +52,7 @@ class FakeRuns:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.commands_run = folder, 0
-        self.base, self.slower = 0.05, 1.0
+        self.base, self.slower, self.commit = 0.05, 1.0, ""
         self.machine = NoisyMachine(0)
         self.changes: dict[str, Any] = {}
         self.changes_by_command: dict[str, dict[str, Any]] = {}
@@ -74,7 +78,9 @@ class FakeRuns:
         slower = 1.0 if old or self.slow_command not in ("", command) else self.slower
         times = self.machine.run(self.base * slower, 8)
         (folder / "output.txt").write_text(command)
-        store(folder, record(times, **self.changes_by_command.get(command, {}), **({} if old else self.changes)))
+        commit = self.commit or f"{len(nights.read(self.folder / 'nights')[0]):012x}"
+        changes = self.changes_by_command.get(command, {}) | ({} if old else self.changes)
+        store(folder, record(times, provenance={"commit": {"hash": commit, "dirty": False}}, **changes))
         return repeat.CommandResult(command, self.status, 1.0, "last line", 1)
 
     def settings(self, **changes: Any) -> NightlySettings:
@@ -106,10 +112,10 @@ def test_regression_is_named_with_size_and_commits(fake: FakeRuns, capsys: pytes
     assert (night.night.status, night.exit) == ("regression", Exit.REGRESSION)
     assert sentence.startswith("single · axonn 2x1 · batch_time is slower")
     assert "12 rounds" in sentence
-    assert f"in {'a' * 12}.." in sentence
+    assert f"in {1:012x}..{2:012x}" in sentence
     command.print_result(night)
     assert sentence in capsys.readouterr().out
-    assert sentence in (fake.folder / "nights" / "index.html").read_text()
+    assert escape(sentence) in (fake.folder / "nights" / "index.html").read_text()
     assert fake.run().night.base == nights.read(fake.folder / "nights")[0][0].name  # not the regression
 
 
@@ -148,14 +154,14 @@ def test_inconclusive_run_is_no_baseline(fake: FakeRuns) -> None:
     fake.machine, fake.slower = NoisyMachine(3, drift=0.7), 1.1
     night = fake.run()
     assert (night.night.status, night.exit) == ("inconclusive", Exit.NOT_COMPARABLE)
-    assert "24 rounds" in night.night.notes[0]
+    assert "12 rounds" in night.night.notes[0]
     fake.machine = NoisyMachine(1)
     night = fake.run()
     assert (night.night.status, night.night.base) == ("regression", first)
 
 
-def test_equal_code_needs_no_rounds(fake: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_commit", lambda: "a" * 12)  # as the synthetic records have it
+def test_equal_code_needs_no_rounds(fake: FakeRuns) -> None:
+    fake.commit = "a" * 40
     fake.run()
     fake.base = 0.1
     assert (fake.run().night.status, fake.commands_run) == ("passed", 20)
@@ -222,22 +228,16 @@ def test_missing_metric_is_refused_after_the_first_repeat(fake: FakeRuns) -> Non
     assert fake.commands_run == 10  # the interrupted run is resumed
 
 
-def commands_of_regressions(night: NightlyResult) -> list[str]:
-    rows = [row for judgement in night.judgements for row in judgement.confirmations]
-    return [row.candidate.command for row in rows if row.confirmed]
-
-
 def test_commands_of_one_label_are_separate_candidates(fake: FakeRuns) -> None:
     """Rounds run the command that became slower, although both have the same label."""
     fake.changes_by_command["system=axonn seed=1"] = {"config": {"seed": 1}}
     settings = {"repeated": "[system=axonn, system=axonn seed=1]"}
     fake.run(**settings)
-    for fake.slow_command in ("system=axonn", "system=axonn seed=1"):
+    keys = [config_key(record(config={"seed": seed})) for seed in range(2)]
+    for fake.slow_command, worse in (("system=axonn", keys[:1]), ("system=axonn seed=1", keys[1:]), ("", keys)):
         fake.slower = 1.3
-        night = fake.run(**settings)
-        assert commands_of_regressions(night) == [fake.slow_command]
-    fake.slow_command = ""
-    assert len(commands_of_regressions(fake.run(**settings))) == 2
+        [comparison] = fake.run(**settings).comparisons
+        assert {change.config for change in comparison.select(ChangeVerdict.WORSE)} == {*worse}
 
 
 def test_failed_first_repeat_hides_no_metric(fake: FakeRuns) -> None:
@@ -301,18 +301,17 @@ def test_named_baseline_is_compared_in_addition(fake: FakeRuns) -> None:
     night = fake.run(baseline=first)
     assert night.exit is Exit.REGRESSION
     assert night.night.base == name
-    confirmed = {row.name for row in night.judgements if any(each.confirmed for each in row.confirmations)}
-    assert first in confirmed
+    assert first in {each.a for each in night.comparisons if each.is_regression}
 
 
 def test_baseline_of_the_same_name_in_another_folder_is_compared(fake: FakeRuns) -> None:
     first = fake.run(repeats=3).night.name
     elsewhere = shutil.copytree(fake.folder / "nights" / first, fake.folder / "elsewhere" / first)
-    assert [row.name for row in fake.run(repeats=3, baseline=elsewhere).judgements] == [first, str(elsewhere)]
+    assert [each.a for each in fake.run(repeats=3, baseline=elsewhere).comparisons] == [first, str(elsewhere)]
     again = nights.accepted_baseline(fake.folder / "nights", nights.read(fake.folder / "nights")[0])
     assert again is not None
     same = fake.folder / "nights" / "." / again.name
-    assert len(fake.run(repeats=3, baseline=same).judgements) == 1
+    assert len(fake.run(repeats=3, baseline=same).comparisons) == 1
 
 
 def test_merged_records_hold_samples_of_all_repeats(fake: FakeRuns) -> None:
