@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
-from threading import Lock
 
 from suite.core.record import Outcome, Record
+from tests.soak.endings import Ending
 from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,24 +44,11 @@ COMMANDS = {  # each with how often it is taken
 }
 
 
-@dataclass
-class Tally:
-    """Killed processes, faults, and the number of inspected records; from several threads."""
-
-    kills: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    records: int = 0
-    chains: int = 0
-    without: str = ""  # why no disk was filled
-    until: float = math.inf  # when no further chain is begun
-    lock: Lock = field(default_factory=Lock)
-
-
 class Sweep:
     """One command on one folder, as often as it is started."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], tally: Tally) -> None:
-        self.folder, self.reports, self.tally = folder, folder / "reports", tally
+    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+        self.folder, self.reports, self.endings = folder, folder / "reports", list[Ending]()
         self.command = [sys.executable, *arguments, f"reports={self.reports}"]
         self.mark = f"{folder.name}-{os.getpid()}"
         (folder / "scratch").mkdir(parents=True)
@@ -102,8 +88,7 @@ class Sweep:
         return [pid for pid, line in children.items() if "suite.runner.ranks.rank" in line and pid not in launchers]
 
     def fault(self, fault_text: str) -> None:
-        with self.tally.lock:
-            self.tally.faults.append(f"{' '.join(self.command[1:])}: {fault_text}\n{self.said()[-1500:]}")
+        self.endings.append(Ending("fault of a sweep", self.command[1:], f"{fault_text}\n{self.said()[-1500:]}"))
 
     def gone(self) -> None:
         """Nothing is left, LIMIT seconds after the sweep's own end."""
@@ -169,8 +154,7 @@ class Sweep:
             time.sleep(0.01)
         if process.poll() is not None or not self.strike(kind, process, random, moment + 2 * within):
             return ""
-        with self.tally.lock:
-            self.tally.kills[kind] += 1
+        self.endings.append(Ending(f"kill: {kind}", self.command[1:]))
         return kind
 
     def strike(self, kind: str, process: subprocess.Popen[bytes], random: Random, until: float) -> bool:
@@ -215,28 +199,6 @@ def _ending(content: bytes) -> str:
     return f"{record.outcome.value} ({record.reason})" if record.reason else record.outcome.value
 
 
-def chain(random: Random, sweep: Sweep, plan: Plan, count: int) -> None:
-    """Kills one command until it has made everything, or `wanted` kills are done; then it is let to its end."""
-    kills = 0
-    with disk(sweep.reports, sweep.tally) as fillable:
-        kinds = KINDS if fillable else KINDS[:-1]
-        while kills < count:
-            process, before = sweep.start(), kills
-            while kills < count and (kind := sweep.struck(random, process, kinds, plan.seconds / 4)):
-                kills += 1
-                if kind not in ONE:
-                    break
-            sweep.wait(process)
-            sweep.gone()
-            sweep.records()
-            if kills == before:
-                break
-        finish(sweep, plan)
-    with sweep.tally.lock:
-        sweep.tally.records += len(sweep.seen)
-        sweep.tally.chains += 1
-
-
 def finish(sweep: Sweep, plan: Plan) -> None:
     """The same command to its end; then, where ranks and jobs were killed, what did not go well again."""
     for more in ((), ("rerun=failed",)):
@@ -262,49 +224,53 @@ class Plan:
     seconds: float
 
 
-def unkilled(folder: Path, arguments: Sequence[str], tally: Tally) -> Plan:
-    sweep, begin = Sweep(folder, arguments, tally), time.monotonic()
+@cache
+def unkilled(folder: Path, arguments: tuple[str, ...]) -> tuple[Plan, list[Ending]]:
+    """The records of an undisturbed sweep, made once per process, and its faults."""
+    sweep, begin = Sweep(folder, arguments), time.monotonic()
     status = sweep.wait(sweep.start())
     seconds = time.monotonic() - begin
     records = sweep.records()
     if status != 0 or any(record.outcome is not Outcome.OK for record in records.values()):
-        endings = [(record.label, record.outcome.value, record.reason) for record in records.values()]
-        sweep.fault(f"unkilled it ends with {status}: {endings}")
-    return Plan(frozenset(Path(name).stem for name in records), seconds)
+        ends = [(record.label, record.outcome.value, record.reason) for record in records.values()]
+        sweep.fault(f"unkilled it ends with {status}: {ends}")
+    return Plan(frozenset(Path(name).stem for name in records), seconds), sweep.endings
 
 
 @contextmanager
-def disk(reports: Path, tally: Tally) -> Iterator[bool]:
-    """`reports` is a small file system of its own, where this may be made; whether it is one."""
+def disk(reports: Path) -> Iterator[str]:
+    """`reports` is a small file system of its own, where this may be made; else why it is none."""
     reports.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(reports)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tally.without = f"no disk was filled: a tmpfs cannot be mounted here ({done.stderr.strip()})"
-        yield False
-        return
     try:
-        yield True
+        yield done.stderr.strip() if done.returncode else ""
     finally:
-        subprocess.run(["umount", "--lazy", str(reports)], check=False)
+        if not done.returncode:
+            subprocess.run(["umount", "--lazy", str(reports)], check=False)
 
 
-def many(kills: int, seed: int, folder: Path, tally: Tally, worker: int = 0, workers: int = 1) -> None:
-    """At least `kills` kills between all workers, each with chains of its own."""
-    random, plans = Random(f"{seed}-{worker}"), dict[tuple[str, ...], Plan]()
-    number = 0
-    while sum(tally.kills.values()) < kills and len(tally.faults) < 50 and time.monotonic() < tally.until:
-        arguments = random.choices(list(COMMANDS), weights=list(COMMANDS.values()))[0]
-        if arguments not in plans:
-            plans[arguments] = unkilled(folder / f"unkilled-{worker}-{len(plans)}", arguments, tally)
-        runs = min(random.randint(3, 10), kills - sum(tally.kills.values()))
-        name = folder / f"chain-{worker}-{number}"
-        chain(random, Sweep(name, arguments, tally), plans[arguments], runs)
-        number += 1
-
-
-def report(tally: Tally, seconds: float) -> str:
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.kills.items()))
-    lines = [f"{sum(tally.kills.values())} kills ({kinds}) in {tally.chains} sweeps, {seconds:.0f} s"]
-    lines += [f"{tally.records} records, none lost, damaged or made twice" if not tally.faults else ""]
-    return "\n".join(filter(None, [*lines, tally.without, *(f"\nFAULT {fault}" for fault in tally.faults)]))
+def endings(random: Random, folder: Path, most: int) -> list[Ending]:
+    """Kills one command at most so often, until it has made everything; then it is let to its end."""
+    arguments = random.choices(list(COMMANDS), weights=list(COMMANDS.values()))[0]
+    name = f"unkilled-{os.getpid()}-{list(COMMANDS).index(arguments)}"
+    plan, faults = unkilled(folder.parent / name, arguments)
+    sweep, kills = Sweep(folder / "chain", arguments), 0
+    with disk(sweep.reports) as full:
+        if full:
+            sweep.endings.append(Ending(f"no disk was filled: a tmpfs cannot be mounted here ({full})", arguments))
+        while kills < most:
+            process, before = sweep.start(), kills
+            while kills < most and (
+                kind := sweep.struck(random, process, KINDS[: -1 if full else None], plan.seconds / 4)
+            ):
+                kills += 1
+                if kind not in ONE:
+                    break
+            sweep.wait(process)
+            sweep.gone()
+            sweep.records()
+            if kills == before:
+                break
+        finish(sweep, plan)
+    return [*faults, *sweep.endings, *[Ending("record kept", arguments)] * len(sweep.seen)]

@@ -9,16 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from threading import Lock
 
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record
 from tests.soak.configs import base, choices, near
+from tests.soak.endings import Ending
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 300.0  # seconds after which a command hangs: more than all of its own deadlines
@@ -64,15 +61,6 @@ GROUPS = (
 )
 
 
-@dataclass
-class Ended:
-    """Exit statuses of commands; faults with their output; from several threads."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    lock: Lock = field(default_factory=Lock)
-
-
 def config(random: Random) -> list[str]:
     """The overrides of one run of real ranks."""
     system = random.choice(choices()["system"])
@@ -110,8 +98,8 @@ def config(random: Random) -> list[str]:
     return list({each.partition("=")[0]: each for each in overrides}.values())
 
 
-def one(overrides: list[str], folder: Path, ended: Ended) -> None:
-    """Outcome of one config, through the command that people type."""
+def endings(overrides: list[str], folder: Path) -> list[Ending]:
+    """How one config ends, through the command that people type."""
     command = [sys.executable, "-m", "suite", "run", *overrides, f"reports={folder}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -133,20 +121,6 @@ def one(overrides: list[str], folder: Path, ended: Ended) -> None:
         fault = f"ended with a traceback: {bad[0][-1500:]}"
     elif late := [record.reason for record in records if record.outcome in (Outcome.TIMEOUT, Outcome.LOST_RANK)]:
         fault = f"was not done: {late[0]}"
-    with ended.lock:
-        ended.outcomes.update([record.outcome.value for record in records] or ["refused: nothing composes"])
-        if fault:
-            ended.faults.append(f"{' '.join(command[1:-1])}\n  {fault}\n  {said[-800:]}")
-
-
-def many(numbers: list[int], seed: int, folder: Path, ended: Ended, until: float) -> None:
-    """The configs of these numbers; each is the same whatever the others are. None begins after `until`."""
-    for number in numbers:
-        if time.monotonic() > until:
-            break
-        one(config(Random(f"{seed}-{number}")), folder / str(number), ended)
-
-
-def report(ended: Ended) -> str:
-    lines = [f"{number:7}  {outcome}" for outcome, number in ended.outcomes.most_common()]
-    return "\n".join([*lines, *(f"\nFAULT {fault}" for fault in ended.faults)])
+    if fault:
+        return [Ending(fault.partition(":")[0], command[1:-1], f"{fault}\n{said[-800:]}")]
+    return [Ending(record.outcome.value, overrides) for record in records] or [Ending("refused", overrides)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -13,27 +14,24 @@ from typing import Any
 import pytest
 
 from suite.core.record import Outcome, Record, Source
-from tests.soak import composed, real
-from tests.soak.composed import Tally
+from tests.soak import composed, configs, real
+from tests.soak.endings import report
+from tests.soak.inputs import attempt
 
-COUNT, SEED = 20, 20261123
+COUNT, SEED = 12, 14
 
 
 def test_random_configs_are_refused_or_run_to_an_outcome(tmp_path: Path) -> None:
-    tally = composed.many(COUNT, SEED, tmp_path)
-    assert not tally.faults, composed.report(tally)
-    assert tally.outcomes["ok"] >= COUNT // 10
-    assert tally.outcomes["unsupported"] >= COUNT // 10
+    endings = [ending for n in range(COUNT) for ending in attempt("configs", SEED, tmp_path, math.inf, n)]
+    assert not any(ending.fault for ending in endings), report(endings)
+    outcomes = [ending.outcome for ending in endings]
+    assert min(outcomes.count("ok"), outcomes.count("unsupported")) >= COUNT // 10, report(endings)
 
 
-def test_seed_reproduces_the_same_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[list[str]] = []
-    monkeypatch.setattr(composed, "one", lambda overrides, folder, tally: tried.append(overrides))
-    composed.many(20, SEED, tmp_path)
-    composed.many(20, SEED, tmp_path)
-    composed.many(20, SEED + 1, tmp_path)
-    assert tried[:20] == tried[20:40] != tried[40:]
+def test_seed_reproduces_the_same_configs(tmp_path: Path) -> None:
     assert real.config(Random("1-2")) == real.config(Random("1-2"))
+    first, again, other = ([configs.config(Random(f"{s}-{n}"), tmp_path) for n in range(9)] for s in (1, 1, 2))
+    assert first == again != other
 
 
 def record(outcome: Outcome = Outcome.OK, reason: str = "") -> Record:
@@ -47,9 +45,9 @@ def record(outcome: Outcome = Outcome.OK, reason: str = "") -> Record:
         ([record(Outcome.UNSUPPORTED, "rule: one")], ""),
         (
             [record(Outcome.FAILED, 'Traceback\n  File "a/suite/x.py", line 3\nTypeError: no')],
-            "outcome TypeError",
+            "failed with TypeError",
         ),
-        ([record(Outcome.UNSUPPORTED, "one\ntwo")], "several lines"),
+        ([record(Outcome.UNSUPPORTED, "one\ntwo")], "unsupported with two"),
         (KeyError("size"), "KeyError at"),
         (SystemExit(3), "SystemExit at"),
     ],
@@ -61,9 +59,7 @@ def test_unexpected_endings_are_faults(left: Any, fault: str, tmp_path: Path, mo
         return list(left)
 
     monkeypatch.setattr(composed, "carried_out", carried_out)
-    tally = Tally()
-    composed.one(["a=1"], tmp_path, tally)
-    kinds = list(tally.faults)
-    assert bool(kinds) == bool(fault)
-    assert not fault or kinds[0].startswith(fault)
-    assert not fault or "FAULT (1 times)" in composed.report(tally)
+    (ending,) = composed.endings(["a=1"], tmp_path)
+    assert bool(ending.fault) == bool(fault)
+    assert not fault or ending.outcome.startswith(fault)
+    assert not fault or "FAULT (1 times)" in report([ending])

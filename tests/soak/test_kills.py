@@ -6,7 +6,7 @@ from pathlib import Path
 
 from suite.core.record import Outcome, Record, Source
 from suite.runner.store import Store
-from tests.soak.kills import Sweep, Tally
+from tests.soak.kills import Sweep
 
 KEY = "0" * 20
 
@@ -17,7 +17,7 @@ def record(outcome: Outcome, reason: str = "") -> Record:
 
 def faults(folder: Path, before: Record, after: Record | None) -> list[str]:
     """The faults that two looks at a folder report, whose one record was replaced or deleted between them."""
-    sweep = Sweep(folder, [], Tally())
+    sweep = Sweep(folder, [])
     sweep.log.touch()
     store = Store(sweep.reports)
     store.write(before)
@@ -27,7 +27,7 @@ def faults(folder: Path, before: Record, after: Record | None) -> list[str]:
     else:
         store.write(after)
     sweep.records()
-    return [fault.partition(": ")[2].strip() for fault in sweep.tally.faults]
+    return [ending.fault.strip() for ending in sweep.endings]
 
 
 def test_replaced_record_is_a_fault_with_both_outcomes(tmp_path: Path) -> None:

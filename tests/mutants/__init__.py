@@ -1,1 +1,0 @@
-"""Mutation testing: small faults planted in suite and baselines, and the tests that notice them."""
