@@ -36,6 +36,7 @@ WEAK_BATCH = 16384  # batch size of the weak scaling (AxoNN VI-C)
 STRONG = ((48, 4096), (96, 8192), (192, 16384), (384, 32768))  # GPUs and batch size of the strong scaling (AxoNN VI-C)
 STUDY_GPUS, STUDY_BATCH = 48, 2048  # AxoNN V
 OWN = {"axonn": "axonn", "samo": "axonn_samo"}  # the system that each paper proposes
+SAMO_MODELLED = {"axonn": "axonn_no_memopt"}  # SAMO's AxoNN keeps model states on the GPU (X2)
 
 
 @cache
@@ -117,7 +118,8 @@ class Lab(BaseLab):
     # -- SAMO --------------------------------------------------------------------------------------------------------
 
     def samo_plan(self, model: str, system: str, gpus: int) -> SimulationPlan:
-        """Plan of SAMO's strong scaling, with the batch size of Table I."""
+        """Plan of SAMO's strong scaling, with the batch size of Table I, for a system by its name in the paper."""
+        system = SAMO_MODELLED.get(system, system)
         name, batch = f"plan.samo.{system}.{model}.", SAMO_COUNTS[model][0]
         changed = {key.removeprefix(name): value for key, value in self.changes.items() if key.startswith(name)}
         entry: Any = {**scaling_plan("samo", system, model), **changed}

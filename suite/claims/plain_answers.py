@@ -27,6 +27,7 @@ TONES = {
     PlainAnswer.OPEN: "faint",
 }
 # A stand-in, such as a smaller model, can refute a claim here, but only shows a direction of the published number.
+# A verdict that is not listed leaves the claim open.
 _ANSWERS: Mapping[Verdict, PlainAnswer] = {
     Verdict.MATCHED: PlainAnswer.MODEL_AGREES,
     Verdict.NOT_MATCHED: PlainAnswer.FAILS,
@@ -34,13 +35,6 @@ _ANSWERS: Mapping[Verdict, PlainAnswer] = {
     Verdict.DIFFERS: PlainAnswer.FAILS,
     Verdict.CONTRADICTED: PlainAnswer.FAILS,
     Verdict.CALIBRATED_MISSED: PlainAnswer.FAILS,
-    Verdict.TREND_ONLY: PlainAnswer.OPEN,
-    Verdict.CONSISTENT: PlainAnswer.OPEN,
-    Verdict.CALIBRATED: PlainAnswer.OPEN,
-    Verdict.FED: PlainAnswer.OPEN,
-    Verdict.NO_BETTER: PlainAnswer.OPEN,
-    Verdict.UNDECIDED: PlainAnswer.OPEN,
-    Verdict.NOT_RUN: PlainAnswer.OPEN,
 }
 
 
@@ -70,7 +64,7 @@ def plain_answer(verdict: Verdict, evidence: Evidence | None) -> PlainAnswer:
     """The phrase for a verdict. That for a reproduced claim names its evidence."""
     if verdict is Verdict.REPRODUCED:
         return PlainAnswer.HOLDS_MEASURED if evidence is Evidence.MEASURED else PlainAnswer.HOLDS_DERIVED
-    return _ANSWERS[verdict]
+    return _ANSWERS.get(verdict, PlainAnswer.OPEN)
 
 
 def in_words(items: Iterable[Judged]) -> str:

@@ -39,10 +39,8 @@ def judge_claims(names: Sequence[str]) -> dict[str, Judged]:
         UnknownName: No claim matches.
         InvalidRequest: No function answers the claim.
     """
-    claims_by_id = {claim.id: claim for claim in load.claims()}
-    claim_ids = [claim.id for name in names for claim in _named(name, claims_by_id)]
-    verdicts = judge_with_records(claim_ids)
-    return {name: verdicts[name] for name in claim_ids}
+    claims_by_id, verdicts = {claim.id: claim for claim in load.claims()}, judge_with_records(names)
+    return {claim.id: verdicts[claim.id] for name in names for claim in _named(name, claims_by_id)}
 
 
 def judge_with_records(names: Sequence[str], records: Sequence[StoredRecord] = ()) -> dict[str, Judged]:

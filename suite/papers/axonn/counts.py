@@ -9,13 +9,11 @@ from collections.abc import Sequence
 
 from suite.claims.answer import Cases, Question
 from suite.claims.cluster_runs import Lab
-from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import Kind, Op
 from suite.core.protocols import Schedule
-from suite.papers.equations import FREE
+from suite.papers.equations import flush
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
-from suite.simulate.worker import simulate
 from suite.workload import Transformer
 
 MICROBATCHES = 32
@@ -23,10 +21,8 @@ MICROBATCHES = 32
 
 def idle(schedule: Schedule, stages: int, share: float = 1.0) -> float:
     """Idle time of a stage in a batch whose forward passes take `share` and backward passes twice as long."""
-    simulated = simulate(
-        schedule, Grid(inter=stages), FlushInterval(0, MICROBATCHES, None, 0), Fixed(share, 2 * share), FREE
-    )
-    return simulated.makespan - 3.0 * share * MICROBATCHES
+    cost = Fixed(share, 2 * share)
+    return flush(schedule, stages, MICROBATCHES, cost).makespan - 3.0 * share * MICROBATCHES
 
 
 def answered(ops: Sequence[Op]) -> list[int]:

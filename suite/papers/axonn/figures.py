@@ -20,12 +20,7 @@ BATCHES = (2048, 4096, 8192, 16384)  # batch sizes of the expected gain (V-B)
 COARSENINGS = (1, 2, 4, 8, 16, 32)
 
 
-# Figure 5: time of the pipeline over its depth
-
-
-def _pipeline_seconds(lab: Lab, inter: int) -> float:
-    """Seconds of the pipeline phase. The authors remove optimizer states so that all depths fit (V-B)."""
-    return lab.study("before", inter=inter).pipeline
+# Figure 5: time of the pipeline over its depth. The authors remove optimizer states so that all depths fit (V-B)
 
 
 @figure("axonn_fig5", "Figure 5")
@@ -37,7 +32,7 @@ def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
         "inter-layer phase over G_inter",
         "s",
         [str(inter) for inter in DEPTHS],
-        {"axonn": [_pipeline_seconds(lab, inter) for inter in DEPTHS]},
+        {"axonn": [lab.study("before", inter=inter).pipeline for inter in DEPTHS]},
         {"axonn": [printed.get(inter, "") for inter in DEPTHS]},
         {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
         axis="G_inter, stages",
@@ -47,7 +42,7 @@ def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
 
 def time_over_depth(question: Question, lab: Lab) -> Cases:
     """Microbatch 1, separate phases."""
-    return [[_pipeline_seconds(lab, int(term)) for term in question.terms]]
+    return [[lab.study("before", inter=int(term)).pipeline for term in question.terms]]
 
 
 # Figure 6: before and after the memory optimization

@@ -10,7 +10,6 @@ from suite.claims.plans import scaling_plan
 from suite.core.grid import Grid
 from suite.core.units import si
 from suite.papers import closed_forms as shared_forms
-from suite.papers.axonn.closed_forms import message_bytes, ring_bytes
 from suite.papers.model_states import (
     ENTRIES,
     GIGABYTE,
@@ -36,27 +35,24 @@ def states_over_memory(question: Question, papers: Papers) -> tuple[Cases, str]:
 
 def gradient_growth(question: Question, papers: Papers) -> tuple[Cases, str]:
     shape, setting = papers.shape(str(question.setting["model"])), question.setting
-    gpus, before, after = (int(setting[name]) for name in ("gpus", "g_inter_before", "g_inter_after"))
+    before, after = (int(setting[name]) for name in ("g_inter_before", "g_inter_after"))
     width = Fraction(mixed_precision_states(ENTRIES)["half_gradient"].bytes, ENTRIES)
     old, new = (width * Fraction(shape.parameters, stages) for stages in (before, after))
     inside = Fraction(stage_parameters(shape, after, 1), stage_parameters(shape, before, 1))
-    sent = ring_bytes(new, gpus // after) / ring_bytes(old, gpus // before)
-    return [[new / old], [inside]], f"float16 gradient, on average and on an inner GPU; bytes sent in a ring: {sent}"
+    return [[new / old], [inside]], "float16 gradient, on average and on an inner GPU"
 
 
 def group_growth(question: Question, papers: Papers) -> Cases:
     """Ranks of a data-parallel group of the grid; then GPUs / G_inter."""
     gpus = int(question.setting["gpus"])
     stages = papers.setting("axonn.sec5b.allreduce_data_growth")
-    before, after = (
-        (
-            len(Grid(data=replicas, inter=gpus // replicas).data_parallel_group(0)),
-            gpus // int(stages[f"g_inter_{when}"]),
-        )
-        for when in ("before", "after")
-        for replicas in (int(question.setting[f"g_data_{when}"]),)
-    )
-    return [[Fraction(new, old)] for old, new in zip(before, after, strict=True)]
+
+    def sizes(when: str) -> tuple[int, int]:
+        replicas = int(question.setting[f"g_data_{when}"])
+        group = Grid(data=replicas, inter=gpus // replicas).data_parallel_group(0)
+        return len(group), gpus // int(stages[f"g_inter_{when}"])
+
+    return [[Fraction(new, old)] for old, new in zip(sizes("before"), sizes("after"), strict=True)]
 
 
 def flop_rate(question: Question, papers: Papers) -> tuple[Cases, str]:
@@ -75,11 +71,10 @@ def message_size(question: Question, papers: Papers) -> Cases:
     float16 for one microbatch, of the sizes in Section V and Table II.
     """
     study = papers.training("axonn", "section V studies")
-    sizes = [message_bytes(papers.shape(str(study["model"])), int(study["microbatch_size"]))]
-    for term in question.terms[1:]:
-        model = f"transformer_{term}"
-        sizes.append(message_bytes(papers.shape(model), scaling_plan("axonn", "axonn", model).get("microbatch", 1)))
-    return [[size / 1e6 for size in sizes]]
+    runs = [(str(study["model"]), int(study["microbatch_size"]))]
+    for model in (f"transformer_{term}" for term in question.terms[1:]):
+        runs.append((model, scaling_plan("axonn", "axonn", model).get("microbatch", 1)))
+    return [[microbatch * papers.shape(model).block(2).output / 1e6 for model, microbatch in runs]]
 
 
 def ranks_of_grid(data: int, inter: int) -> int:

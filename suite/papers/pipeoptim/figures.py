@@ -6,7 +6,7 @@ pipeline. No answer reads a value that it answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,6 @@ from suite.weights import Latest
 from suite.workload import Network, flops
 from suite.workload.recurrent import GNMT
 
-Rate = Callable[[Lab, str, str], float]  # samples per second of a model on a system
 SYSTEMS = ("gpipe", *systems.ASYNCHRONOUS)
 MODELS = ("resnet_101", "gnmt_8", "gnmt_16")  # networks of the throughput figures
 TIMED = ("resnet_101", "inception_v3")  # networks of Section V-D and Table VI
@@ -99,26 +98,18 @@ def largest(lab: Lab, model: str, system: str) -> int:
     return round(pipeoptim_run()["batches"]["resnet_101"][system] * float(lab.choice(f"plan.pipeoptim.{model}", 1.0)))
 
 
-def fixed_batch_rate(lab: Lab, model: str, system: str) -> float:
-    """Samples per second at 64 samples per GPU (Figure 5)."""
-    return rate(lab, model, system, SAME)
+def rate_at(lab: Lab, model: str, system: str, batch: str) -> float:
+    """Samples per second at the `same` 64 samples per GPU (Figure 5) or the `largest` batch (Figure 6, Table VI)."""
+    return rate(lab, model, system, SAME if batch == "same" else largest(lab, model, system))
 
 
-def largest_batch_rate(lab: Lab, model: str, system: str) -> float:
-    """Samples per second at the largest batch (Figure 6 and Table VI)."""
-    return rate(lab, model, system, largest(lab, model, system))
-
-
-RATES: Mapping[str, Rate] = {"same": fixed_batch_rate, "largest": largest_batch_rate}
-
-
-def gain(lab: Lab, model: str, rate_of: Rate) -> float:
+def gain(lab: Lab, model: str, batch: str) -> float:
     """Percent by which PipeOptim's throughput exceeds GPipe's."""
-    return 100 * (rate_of(lab, model, "pipeoptim") / rate_of(lab, model, "gpipe") - 1)
+    return 100 * (rate_at(lab, model, "pipeoptim", batch) / rate_at(lab, model, "gpipe", batch) - 1)
 
 
 def epoch_seconds(lab: Lab, model: str, system: str) -> float:
-    return EPOCH / largest_batch_rate(lab, model, system)
+    return EPOCH / rate_at(lab, model, system, "largest")
 
 
 # Figures 5 and 6
@@ -126,25 +117,25 @@ def epoch_seconds(lab: Lab, model: str, system: str) -> float:
 
 @figure("pipeoptim_fig5", "Figure 5")
 def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
-    return _throughput(lab, "fig5", fixed_batch_rate, ("average", "maximum"))
+    return _throughput(lab, "fig5", "same", ("average", "maximum"))
 
 
 @figure("pipeoptim_fig6", "Figure 6")
 def fig6(lab: Lab, claims: Claims) -> Iterator[Panel]:
-    return _throughput(lab, "fig6", largest_batch_rate, ("average",))
+    return _throughput(lab, "fig6", "largest", ("average",))
 
 
-def _throughput(lab: Lab, name: str, rate_of: Rate, statistics: Sequence[str]) -> Iterator[Panel]:
+def _throughput(lab: Lab, name: str, batch: str, statistics: Sequence[str]) -> Iterator[Panel]:
     """Throughput of all systems, and PipeOptim's gain by network with `statistics` over networks."""
     yield Panel(
         "throughput on four P100",
         "sample/s",
         MODELS,
-        {s: [rate_of(lab, model, s) if compared(model, s) else NONE for model in MODELS] for s in SYSTEMS},
+        {s: [rate_at(lab, model, s, batch) if compared(model, s) else NONE for model in MODELS] for s in SYSTEMS},
         axis="network",
         quantity="throughput",
     )
-    gains = [gain(lab, model, rate_of) for model in MODELS]
+    gains = [gain(lab, model, batch) for model in MODELS]
     summary = {"average": sum(gains) / len(gains), "maximum": max(gains)}
     points = [*MODELS, *statistics]
     yield Panel(
@@ -162,7 +153,7 @@ def _throughput(lab: Lab, name: str, rate_of: Rate, statistics: Sequence[str]) -
 def compared_rates(question: Question, lab: Lab, *, batch: str, system: str) -> tuple[Cases, str]:
     """Throughput of a system and of another asynchronous one, one case per model and pair."""
     cases = [
-        [RATES[batch](lab, model, system), RATES[batch](lab, model, other)]
+        [rate_at(lab, model, each, batch) for each in (system, other)]
         for model in MODELS
         for other in systems.ASYNCHRONOUS
         if other != system and compared(model, other)
@@ -172,7 +163,7 @@ def compared_rates(question: Question, lab: Lab, *, batch: str, system: str) -> 
 
 def as_stashing(question: Question, lab: Lab) -> Cases:
     """One case per model."""
-    return [[largest_batch_rate(lab, model, term) for term in question.terms] for model in MODELS]
+    return [[rate_at(lab, model, term, "largest") for term in question.terms] for model in MODELS]
 
 
 def _null_gain() -> float:
@@ -183,7 +174,7 @@ def _null_gain() -> float:
 
 def gains(question: Question, lab: Lab, *, batch: str, statistic: str = "", model: str = "") -> WithNull:
     """PipeOptim's gain over GPipe on one network, or its average or maximum over all."""
-    by_model = {name: gain(lab, name, RATES[batch]) for name in ([model] if model else MODELS)}
+    by_model = {name: gain(lab, name, batch) for name in ([model] if model else MODELS)}
     note = ", ".join(f"{name} {value:.1f}" for name, value in by_model.items())
     average = sum(by_model.values()) / len(by_model)
     return [[max(by_model.values()) if statistic == "maximum" else average]], note, [[_null_gain()]]

@@ -48,9 +48,9 @@ Batches = Sequence[tuple[Any, Any]]  # arrays or tensors: inputs [n, ...] and cl
 # -- a small network -------------------------------------------------------------------------------------------------
 
 
-def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
+def network(seed: int = 0) -> list[nn.Module]:
     """One layer per stage, for 8 x 8 digits."""
-    sizes = [64, *[width] * (DEPTH - 1), 10]
+    sizes = [64, *[32] * (DEPTH - 1), 10]
     layers: list[nn.Module] = []
     for number, (inputs, following) in enumerate(pairwise(sizes)):
         with drawing(*initial(seed, number)):
@@ -59,22 +59,11 @@ def network(seed: int = 0, width: int = 32) -> list[nn.Module]:
     return layers
 
 
-def prepared(batches: Batches, dtype: torch.dtype = torch.float32) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def prepared(batches: Batches) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Byte images as rows of values between -1 and 1."""
     return [
-        (torch.as_tensor(x).flatten(1).to(dtype) / 127.5 - 1, torch.as_tensor(y, dtype=torch.int64)) for x, y in batches
+        (torch.as_tensor(x).flatten(1).float() / 127.5 - 1, torch.as_tensor(y, dtype=torch.int64)) for x, y in batches
     ]
-
-
-def replay(layers: Sequence[nn.Module], rule: Any, microbatch: int, **options: Any) -> Replay:
-    return Replay(
-        layers,
-        loss=nn.functional.cross_entropy,
-        optimizer=rule,
-        microbatch=microbatch,
-        grid=Grid(inter=DEPTH),
-        **options,
-    )
 
 
 # -- predictions and actual versions ----------------------------------------------------------------------------------
@@ -224,7 +213,15 @@ def train_watched(
 ) -> WatchedTraining:
     """Train a small network under a policy; each batch is one mini-batch of one microbatch."""
     data = prepared(batches)
-    replayed = replay(network(seed), rule, len(data[0][0]), weights=policy, update_interval=every)
+    replayed = Replay(
+        network(seed),
+        loss=nn.functional.cross_entropy,
+        optimizer=rule,
+        microbatch=len(data[0][0]),
+        grid=Grid(inter=DEPTH),
+        weights=policy,
+        update_interval=every,
+    )
     stages = [TensorWatch(engine) for engine in replayed.pipeline]
     with one_thread():
         for _ in replayed.train(data):
@@ -244,22 +241,17 @@ def batches(seed: int) -> list[tuple[Any, Any]]:
 
 
 @cache
-def _run(system: str, policy: Any, every: int, optimizer: str, seed: int) -> WatchedTraining:
-    rule = RULES[optimizer]
-    if system == "spectrain":
-        policy, rule = UncheckedPolicy(policy), smoothed(optimizer)
-    return train_watched(policy, rule, batches(seed), every=every, seed=seed)
-
-
-def run(lab: Lab, system: str, optimizer: str, seed: int) -> WatchedTraining:
+def run(system: str, optimizer: str, seed: int) -> WatchedTraining:
     """Watched training with the configured policy of a system.
 
     SpecTrain predicts from a smoothed gradient for every optimizer here. The engine rejects that; this answer allows it
     to test the paper's statements.
     """
     configured = systems.configured(system, DEPTH)
-    policy: Any = configured.policy
-    return _run(system, policy, configured.every or 1, optimizer, seed)
+    policy, rule = configured.policy, RULES[optimizer]
+    if system == "spectrain":
+        policy, rule = UncheckedPolicy(policy), smoothed(optimizer)
+    return train_watched(policy, rule, batches(seed), every=configured.every or 1, seed=seed)
 
 
 def needs_sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
@@ -268,27 +260,22 @@ def needs_sgdm(question: Question, lab: Lab) -> tuple[Cases, str]:
     for seed in SEEDS:
         for name in OPTIMIZERS[1:]:
             compared = (("spectrain", name), ("spectrain", "sgdm"), ("pipeoptim", name))
-            cases.append([run(lab, system, rule, seed).removed_by_direction for system, rule in compared])
+            cases.append([run(system, rule, seed).removed_by_direction for system, rule in compared])
     return cases, f"Adam and AdamW; {TAUGHT}"
 
 
 def spectrain_inconsistent(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _shares(lab, lambda run: run.total(run.between) / run.total(run.late))
+    return _shares(lambda run: run.total(run.between) / run.total(run.late))
 
 
 def spectrain_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
-    return _shares(lab, lambda run: run.total(run.forward) / run.total(run.late))
+    return _shares(lambda run: run.total(run.forward) / run.total(run.late))
 
 
-def _shares(lab: Lab, share: Callable[[WatchedTraining], float]) -> tuple[Cases, str]:
-    return [[share(run(lab, "spectrain", name, seed)) for name in OPTIMIZERS] for seed in SEEDS], TAUGHT
+def _shares(share: Callable[[WatchedTraining], float]) -> tuple[Cases, str]:
+    return [[share(run("spectrain", name, seed)) for name in OPTIMIZERS] for seed in SEEDS], TAUGHT
 
 
 def pipeoptim_stale(question: Question, lab: Lab) -> tuple[Cases, str]:
-    cases = [
-        [run(lab, system, name, seed).staleness for system in question.terms] for seed in SEEDS for name in OPTIMIZERS
-    ]
+    cases = [[run(system, name, seed).staleness for system in question.terms] for seed in SEEDS for name in OPTIMIZERS]
     return cases, f"SGDM, Adam and AdamW; {TAUGHT}"
-
-
-# -- distances of predicted weights ----------------------------------------------------------------------------------

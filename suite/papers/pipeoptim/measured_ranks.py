@@ -199,6 +199,12 @@ def run_system(system: str, stages: int = DEPTH, rule: str = "sgdm", bytes_each:
     return cached_run(configured, stages, (2 * stages + 4) * (configured.every or 1), rule, bytes_each)
 
 
+def run_steady(system: str) -> tuple[list[WatchedRank], range]:
+    """Ranks of a configured system, and the mini-batches that enter its full pipeline."""
+    ranks = run_system(system)
+    return ranks, steady(ranks, systems.configured(system, DEPTH).every)
+
+
 def steady(ranks: Sequence[WatchedRank], every: int | None) -> range:
     """Mini-batches that enter a full pipeline after at least one update."""
     return range(max(len(ranks), every or 1), 1 + max(index for _, index in ranks[0].read))
@@ -253,12 +259,13 @@ def most_weight_memory(question: Question, source: Any) -> Cases:
     """Peak bytes of weights by system; GPipe runs four microbatches. Peak bytes of weights on the fullest rank, for
     stages of equal weights.
     """
-    values = []
-    for system in question.terms:
+
+    def peak(system: str) -> int:
         configured = systems.configured(system, DEPTH)
         ranks = run_ranks(configured, DEPTH, 2, pieces=SAMPLES) if configured.every is None else run_system(system)
-        values.append(max(rank.peak_bytes for rank in ranks))
-    return [values]
+        return max(rank.peak_bytes for rank in ranks)
+
+    return [[peak(system) for system in question.terms]]
 
 
 def forward_version(system: str, stages: int, stage: int, minibatch: int) -> int:
@@ -270,7 +277,7 @@ def forward_version(system: str, stages: int, stage: int, minibatch: int) -> int
 
 
 def run_without_stash(stages: int) -> list[WatchedRank]:
-    """PipeDream's schedule without its stash: every pass reads the newest weights."""
+    """PipeDream's schedule without its stash: every pass reads the newest weights. One stage trains serially."""
     configured = systems.configured("pipedream", stages)
     return cached_run(Configured(configured.schedule, Latest("recompute"), configured.every), stages, 2 * stages + 4)
 
@@ -284,21 +291,15 @@ def updates_between(stages: int, stage: int, minibatch: int) -> int:
 def inconsistent(stages: int, stage: int) -> float:
     """Whether the tensors of the two passes differ, for every steady mini-batch."""
     ranks = run_without_stash(stages)
-    (differ,) = {_differ(ranks[stage], index) for index in steady(ranks, 1)}
-    return float(differ)
-
-
-def _differ(rank: WatchedRank, index: int) -> bool:
-    first, second = (rank.read[kind, index][1] for kind in PASSES)
-    return not torch.equal(first, second)
+    read = ranks[stage].read
+    (equal,) = {torch.equal(*(read[kind, index][1] for kind in PASSES)) for index in steady(ranks, 1)}
+    return float(not equal)
 
 
 def missing_updates(question: Question, source: Any, *, system: str, passes: Sequence[str]) -> tuple[Cases, str]:
     """Updates missing from the weights of steady passes, one case per kind of pass."""
-    cases = []
-    for name in passes:
-        places = [(int(point["D"]), int(point["rank"])) for point in question.points]
-        cases.append([_stale(system, depth, place, Kind[name.upper()]) for depth, place in places])
+    places = [(int(point["D"]), int(point["rank"])) for point in question.points]
+    cases = [[_stale(system, *place, Kind[name.upper()]) for place in places] for name in passes]
     return cases, f"updates missing in steady {' and '.join(passes)} passes, by the tensors that they computed with"
 
 
@@ -313,40 +314,35 @@ def _late(ranks: Sequence[WatchedRank], stage: int, kind: Kind, every: int | Non
     return lags.pop() if len(lags) == 1 else float("nan")
 
 
-def run_serial() -> list[WatchedRank]:
-    configured = systems.configured("pipedream", 1)
-    return cached_run(Configured(configured.schedule, Latest("recompute"), 1), 1, 6)
-
-
 def double_stale(question: Question, source: Any, *, system: str) -> Cases:
     """Updates missing in steady forward and backward passes per stage, by the tensors that they computed with."""
     places = [(stage, kind) for stage in range(DEPTH) for kind in PASSES]
-    return [[_late(run_serial(), 0, kind, 1), _stale(system, DEPTH, stage, kind)] for stage, kind in places]
+    return [[_late(run_without_stash(1), 0, kind, 1), _stale(system, DEPTH, stage, kind)] for stage, kind in places]
 
 
 def consistent(question: Question, source: Any, *, system: str) -> Cases:
     """Versions whose tensors both passes computed with; -1 for no version."""
-    ranks, every = run_system(system), systems.configured(system, DEPTH).every
-    cases = [[rank.version(kind, index) for kind in PASSES] for rank in ranks for index in steady(ranks, every)]
-    return distinct_cases(cases)
+    ranks, steady_batches = run_steady(system)
+    return distinct_cases([[rank.version(kind, i) for kind in PASSES] for rank in ranks for i in steady_batches])
 
 
 def stashing(question: Question, source: Any, *, system: str) -> Cases:
     """Version of the forward pass, the same plus predicted updates, and version of the backward pass. Versions by the
     tensors that both passes of every mini-batch computed with.
     """
-    cases = []
-    for rank in run_system(system):
-        for index in sorted({index for _, index in rank.read}):
-            first, second = (rank.version(kind, index) for kind in PASSES)
-            cases.append([first, first + bool(rank.predicted.get((Kind.FORWARD, index))), second])
-    return distinct_cases(cases)
+
+    def versions(rank: WatchedRank, index: int) -> list[int]:
+        first, second = (rank.version(kind, index) for kind in PASSES)
+        return [first, first + bool(rank.predicted.get((Kind.FORWARD, index))), second]
+
+    seen = ((rank, index) for rank in run_system(system) for index in sorted({index for _, index in rank.read}))
+    return distinct_cases([versions(*each) for each in seen])
 
 
 def backward_fresh(question: Question, source: Any) -> Cases:
     """Version whose tensors the backward pass of mini-batch 5 computed with, counted from 1."""
     ranks = run_system("pipeoptim", int(question.setting["pipeline_stages"]))
-    return [[rank.version(Kind.BACKWARD, 4) + 1 for rank in (*run_serial(), *ranks)]]
+    return [[rank.version(Kind.BACKWARD, 4) + 1 for rank in (*run_without_stash(1), *ranks)]]
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
@@ -366,27 +362,22 @@ def last_stage(question: Question, source: Any, *, depths: Sequence[int]) -> Cas
 
 
 def predictions_made(question: Question, source: Any, *, system: str) -> tuple[Cases, str]:
-    """Predictions per steady mini-batch and stage, without the last stage, as in the counted answer."""
-    counts = _predicting(system)
-    counts_text = ", ".join(f"{each:g}" for each in counts)
-    return [[each] for each in counts[:-1]], f"every stage but the last; on all stages {counts_text}"
-
-
-def _predicting(system: str) -> list[float]:
-    ranks = run_system(system)
-    microbatches = steady(ranks, systems.configured(system, DEPTH).every)
-    return [sum(index in microbatches for _, index in rank.predicted) / len(microbatches) for rank in ranks]
+    """Predictions per steady mini-batch and stage, without the last stage."""
+    ranks, steady_batches = run_steady(system)
+    counts = [sum(index in steady_batches for _, index in rank.predicted) / len(steady_batches) for rank in ranks]
+    return [[each] for each in counts[:-1]], f"every stage but the last, which makes {counts[-1]:g}"
 
 
 def prediction_cost(question: Question, source: Any) -> tuple[Cases, str]:
     """Weights predicted per steady mini-batch on all stages."""
-    values = []
-    for system in question.terms:
-        ranks = run_system(system)
-        microbatches = steady(ranks, systems.configured(system, DEPTH).every)
-        entries = sum(count for rank in ranks for (_, index), count in rank.predicted.items() if index in microbatches)
-        values.append(entries / len(microbatches))
-    return [values], f"{WIDTH * WIDTH} weights on each of {DEPTH} stages, counted in the ranks' predictions"
+
+    def cost(system: str) -> float:
+        ranks, steady_batches = run_steady(system)
+        entries = (count for rank in ranks for (_, index), count in rank.predicted.items() if index in steady_batches)
+        return sum(entries) / len(steady_batches)
+
+    note = f"{WIDTH * WIDTH} weights on each of {DEPTH} stages, counted in the ranks' predictions"
+    return [[cost(system) for system in question.terms]], note
 
 
 def by_the_optimizer(question: Question, source: Any) -> tuple[Cases, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from suite.claims.answer import Cases, Question, WithNull
-from suite.claims.cluster_runs import Lab
+from suite.claims.cluster_runs import SAMO_MODELLED, Lab
 from suite.claims.panel import Claims, Panel, figure
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import Layout, zero_1
@@ -23,7 +23,7 @@ from suite.workload import Network, flops
 
 BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
 NETWORKS: Mapping[str, Network] = {"wideresnet_101": WideResNet(), "vgg_19": VGG()}
-SYSTEMS = {"axonn_samo": "axonn_samo", "axonn": "axonn_no_memopt", "deepspeed_3d": "deepspeed_3d"}  # printed: modelled
+SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d")
 PASSES = 3  # cost in forward passes: a backward pass counts twice, and there is no recomputation
 MOMENT = 8  # bytes per parameter that a step of Adam reads and writes for its second moment; momentum has none
 
@@ -43,7 +43,7 @@ class Parts:
 
 def layout(lab: Lab, model: str, system: str, gpus: int) -> Layout:
     """Model states of one GPU in mixed precision with momentum."""
-    modelled = lab.system(SYSTEMS[system])
+    modelled = lab.system(SAMO_MODELLED.get(system, system))
     entries = sum(layer.parameters for layer in NETWORKS[model].shapes())
     layout_of_states: Layout = modelled.layout(entries=entries, moments=("velocity",), dtype="float32")
     return zero_1(gpus)(layout_of_states) if modelled.zero_stage else layout_of_states
@@ -61,7 +61,9 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
     passes = products + PASSES * layers * efficiency.launch
     if "index" in {state.name for state in states}:
         passes += efficiency.compress * states["half"].entries
-    volume = lab.system(SYSTEMS[system]).allreduces_per_update * ring_volume(states["half_gradient"].bytes, gpus)
+    volume = lab.system(SAMO_MODELLED.get(system, system)).allreduces_per_update * ring_volume(
+        states["half_gradient"].bytes, gpus
+    )
     traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
     step = traffic / (machine.memory_bandwidth * (efficiency.traffic or 1.0))
     return Parts(passes, _ring_seconds(lab, gpus, volume), step)

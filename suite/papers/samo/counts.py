@@ -9,15 +9,13 @@ from fractions import Fraction
 
 from suite.claims.answer import Cases, Question
 from suite.claims.cluster_runs import Lab
-from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind
+from suite.core.op import Kind
 from suite.core.protocols import Schedule
 from suite.core.trace import CATEGORY
-from suite.papers.equations import BYTES, FREE, idle_time
+from suite.papers.equations import BYTES, flush, idle_time
 from suite.papers.model_states import CONVNETS, GPTS
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.cost.measured import Fixed
-from suite.simulate.worker import Simulation, simulate
 
 FORWARD, BACKWARD = 1.0, 2.0  # units of time in Figure 3
 UNITS = Fixed(FORWARD, BACKWARD, BYTES)
@@ -25,23 +23,14 @@ UNEVEN = Fixed(0.375, 0.625, BYTES)  # exact in binary; neither pass is a multip
 PASSES = (CATEGORY[Kind.FORWARD], CATEGORY[Kind.BACKWARD])
 
 
-def run(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> Simulation:
-    """Simulate one batch in `order`, by default message-driven."""
-    interval = FlushInterval(0, microbatches, None, 0)
-    return simulate(order or MessageDriven(), Grid(inter=stages), interval, cost, FREE, traced=True)
-
-
 def bubbles(stages: int, microbatches: int, cost: Fixed = UNITS, order: Schedule | None = None) -> list[float]:
     """Idle time of each stage, from its trace."""
-    simulated = run(stages, microbatches, cost, order)
+    simulated = flush(order or MessageDriven(), stages, microbatches, cost, traced=True)
     busy = [0.0] * stages
     for span in simulated.trace:
         if span.category in PASSES:
             busy[span.rank] += span.seconds
     return [simulated.makespan - seconds for seconds in busy]
-
-
-# -- bytes of layouts ------------------------------------------------------------------------------------------------
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------
@@ -62,7 +51,7 @@ def bubble_of_passes(question: Question, lab: Lab) -> tuple[Cases, str]:
     cases = []
     for order in (OneFOneB(), MessageDriven()):
         for stages, count, cost in pipelines:
-            passes = run(1, stages - 1, cost).makespan
+            passes = flush(MessageDriven(), 1, stages - 1, cost).makespan
             cases += [[idle, passes] for idle in bubbles(stages, count, cost, order)]
     note = "3, 2, 4, 8 and 4 stages in 1F1B, then message-driven"
     return cases, f"each stage's idle time and the time of that many passes on one stage: {note}"

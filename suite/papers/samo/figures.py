@@ -15,14 +15,8 @@ from suite.simulate.block_model import SimulationPlan
 
 MODELS = tuple(SAMO_COUNTS)
 SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
-DENSE = "axonn_no_memopt"  # the paper's AxoNN keeps model states on the GPU (X2)
 PROFILED = (128, 256, 512)  # GPU counts of Figure 8
 BASE = 256  # GPU count of Table II to which constants are fitted
-
-
-def _ours(system: str) -> str:
-    """Name of the modelled system for a name in the paper."""
-    return DENSE if system == "axonn" else system
 
 
 def counts(model: str) -> tuple[int, ...]:
@@ -31,7 +25,7 @@ def counts(model: str) -> tuple[int, ...]:
 
 def everywhere(lab: Lab, systems: Sequence[str]) -> list[list[float]]:
     """Batch times of `systems`, one case for each model and GPU count."""
-    return [[lab.samo(m, _ours(s), g).seconds for s in systems] for m in MODELS for g in counts(m)]
+    return [[lab.samo(m, s, g).seconds for s in systems] for m in MODELS for g in counts(m)]
 
 
 # Figures 6 and 7: strong scaling of the GPT-3 models
@@ -46,7 +40,7 @@ def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
             f"batch time of {model}",
             "s",
             points,
-            {s: [lab.samo(model, _ours(s), gpus).seconds for gpus in counts(model)] for s in SYSTEMS},
+            {s: [lab.samo(model, s, gpus).seconds for gpus in counts(model)] for s in SYSTEMS},
             axis="GPUs",
             quantity="batch time",
             figure=display,
@@ -55,7 +49,7 @@ def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
             f"time saved over AxoNN, {model}",
             "percent",
             points,
-            {"axonn_samo": [lab.saved(model, gpus, over=DENSE) for gpus in counts(model)]},
+            {"axonn_samo": [lab.saved(model, gpus, over="axonn") for gpus in counts(model)]},
             {"axonn_samo": [first, "", "", f"samo.sec6b.max_speedup.{model}"]},
             {"axonn_samo": _null_saved(lab, model, "axonn", published(claims, first))},
             axis="GPUs",
@@ -77,15 +71,13 @@ def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
 
 def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
     """Null model's percent of batch time saved at each GPU count; `first` is printed for the fewest GPUs."""
-    ours, theirs = (
-        [lab.samo_plan(model, _ours(system), gpus) for gpus in counts(model)] for system in ("axonn_samo", over)
-    )
+    ours, theirs = ([lab.samo_plan(model, system, gpus) for gpus in counts(model)] for system in ("axonn_samo", over))
     return null_saved(ours, theirs, first)
 
 
 def speedups(question: Question, lab: Lab, *, model: str, over: str, first: float) -> WithNull:
     """Smallest and largest time saved over the GPU counts. `first`: printed minimum, anchor at the fewest GPUs."""
-    savings_by_count = [lab.saved(model, gpus, over=_ours(over)) for gpus in counts(model)]
+    savings_by_count = [lab.saved(model, gpus, over=over) for gpus in counts(model)]
     null = _null_saved(lab, model, over, first)
     return (
         [[min(savings_by_count), max(savings_by_count)]],
@@ -97,17 +89,17 @@ def speedups(question: Question, lab: Lab, *, model: str, over: str, first: floa
 def largest_speedup(question: Question, lab: Lab, *, model: str, first: float, over: str = "axonn") -> WithNull:
     """Time saved at the most GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
     gpus, null = counts(model)[-1], _null_saved(lab, model, over, first)[-1]
-    return [[lab.saved(model, gpus, over=_ours(over))]], f"{gpus} GPUs", [[null]]
+    return [[lab.saved(model, gpus, over=over)]], f"{gpus} GPUs", [[null]]
 
 
 def grows(question: Question, lab: Lab) -> Cases:
     """One case per model."""
-    return [[lab.saved(m, g, over=DENSE) for g in reversed(counts(m))] for m in MODELS]
+    return [[lab.saved(m, g, over="axonn") for g in reversed(counts(m))] for m in MODELS]
 
 
 def over_both(question: Question, lab: Lab) -> Cases:
     """The models at their GPU counts."""
-    return [[lab.saved(m, g, over="deepspeed_3d"), lab.saved(m, g, over=DENSE)] for m in MODELS for g in counts(m)]
+    return [[lab.saved(m, g, over="deepspeed_3d"), lab.saved(m, g, over="axonn")] for m in MODELS for g in counts(m)]
 
 
 def times(question: Question, lab: Lab) -> Cases:
@@ -126,13 +118,13 @@ def over_sputnik(question: Question, lab: Lab, *, first: float) -> WithNull:
 
 
 def percent(lab: Lab, system: str, gpus: int) -> float:
-    return lab.samo("gpt3_13b", _ours(system), gpus).percent_of_peak
+    return lab.samo("gpt3_13b", system, gpus).percent_of_peak
 
 
 @figure("samo_table2", "Table II")
 def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     gpus = counts("gpt3_13b")
-    plans = {s: [lab.samo_plan("gpt3_13b", _ours(s), count) for count in gpus] for s in SYSTEMS}
+    plans = {s: [lab.samo_plan("gpt3_13b", s, count) for count in gpus] for s in SYSTEMS}
     first = {s: published(claims, f"samo.table2.{s}.gpus_{gpus[0]}") for s in SYSTEMS}
     yield Panel(
         "percent of peak of 13B",
@@ -148,13 +140,13 @@ def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
 
 def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: float) -> WithNull:
     """Percent of peak of a cell. `first`: printed percent at the fewest GPUs, anchor of the null model."""
-    simulated = lab.samo("gpt3_13b", _ours(system), gpus)
+    simulated = lab.samo("gpt3_13b", system, gpus)
     note = f"grid {simulated.plan.grid}, {simulated.plan.microbatches} microbatches"
     return [[simulated.percent_of_peak]], note, [[_null_percent(lab, system, gpus, first)]]
 
 
 def _null_percent(lab: Lab, system: str, gpus: int, first: float) -> float:
-    plans = [lab.samo_plan("gpt3_13b", _ours(system), count) for count in (BASE, gpus)]
+    plans = [lab.samo_plan("gpt3_13b", system, count) for count in (BASE, gpus)]
     return null_percents(plans, first)[-1]
 
 
@@ -178,7 +170,7 @@ def drops(question: Question, lab: Lab) -> Cases:
 
 
 def phases(lab: Lab, system: str, gpus: int) -> Phases:
-    return Phases.of(lab.samo("gpt3_2_7b", _ours(system), gpus, traced=True))
+    return Phases.of(lab.samo("gpt3_2_7b", system, gpus, traced=True))
 
 
 def savings(lab: Lab, gpus: int) -> dict[str, float]:
@@ -209,7 +201,7 @@ def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
 
 def _plans(lab: Lab, gpus: int) -> tuple[SimulationPlan, SimulationPlan]:
     """Plans of Figure 8 with and without SAMO. Its null model has equal passes, and messages that take no time."""
-    return lab.samo_plan("gpt3_2_7b", "axonn_samo", gpus), lab.samo_plan("gpt3_2_7b", DENSE, gpus)
+    return lab.samo_plan("gpt3_2_7b", "axonn_samo", gpus), lab.samo_plan("gpt3_2_7b", "axonn", gpus)
 
 
 def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithNull:
@@ -268,7 +260,7 @@ def overcome(question: Question, lab: Lab, *, gpus: Sequence[int]) -> tuple[Case
 
 def gigabytes(lab: Lab, system: str) -> float:
     """States and activations of one pipeline of 2.7B in gigabytes."""
-    plan = lab.samo_plan("gpt3_2_7b", _ours(system), 512)
+    plan = lab.samo_plan("gpt3_2_7b", system, 512)
     return plan.total() / plan.grid.data / 1e9
 
 
@@ -288,7 +280,7 @@ def memory(lab: Lab, claims: Claims) -> Iterator[Panel]:
 
 
 def total_memory(question: Question, lab: Lab, *, system: str) -> tuple[Cases, str]:
-    plan = lab.samo_plan("gpt3_2_7b", _ours(system), 512)
+    plan = lab.samo_plan("gpt3_2_7b", system, 512)
     return [[gigabytes(lab, system)]], f"{plan.grid.inter} GPUs: states, checkpoints in flight and one segment"
 
 

@@ -29,34 +29,29 @@ def gpt3_states(question: Question, papers: Papers) -> tuple[Cases, str]:
     ], f"mixed precision and Adam of the {si(count)} parameters of its shape"
 
 
+def _fewest_gpus(papers: Papers, model: str, optimizer: str) -> tuple[int, int]:
+    """Fewest GPUs of Summit whose memory holds the states of a model, without SAMO and with it."""
+    gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameter_count(model, papers)
+    memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
+    layouts = (
+        partial(mixed_precision_states, optimizer=optimizer),
+        pruned_states(float(papers.training("samo", "all")["sparsity"]), optimizer),
+    )
+    dense, pruned = (fewest_stages(count, gpus=gpus, layout=layout, memory=memory) for layout in layouts)
+    return dense, pruned
+
+
 def fewer_stages(question: Question, papers: Papers) -> tuple[Cases, str]:
     """Fewest stages with SAMO and without, one case per model."""
-    sparsity = float(papers.training("samo", "all")["sparsity"])
-    memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
-    cases: list[list[int]] = []
-    notes = []
-    for model in GPTS:
-        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameter_count(model, papers)
-        old, new = (
-            fewest_stages(count, gpus=gpus, layout=layout, memory=memory)
-            for layout in (mixed_precision_states, pruned_states(sparsity))
-        )
-        cases.append([new, old])
-        notes.append(f"{model} {old} to {new}")
-    return cases, f"fewest GPUs whose {memory} GB hold the states at sparsity {sparsity}: {', '.join(notes)}"
+    found = {model: _fewest_gpus(papers, model, "adam") for model in GPTS}
+    notes = ", ".join(f"{model} {old} to {new}" for model, (old, new) in found.items())
+    return [[new, old] for old, new in found.values()], f"fewest GPUs whose memory holds the states: {notes}"
 
 
-def whole_copies(question: Question, papers: Papers) -> tuple[Cases, str]:
-    sparsity = float(papers.training("samo", "all")["sparsity"])
-    memory = int(papers.machine("summit")["gpu_memory_gigabyte"])
-    cases: list[list[int]] = []
-    notes = []
-    for model in str(question.setting["models"]).split(", "):
-        gpus, count = int(papers.ends(f"samo.table1.gpus.{model}")[0]), parameter_count(model, papers)
-        for layout in (lambda entries: mixed_precision_states(entries, "sgdm"), pruned_states(sparsity, "sgdm")):
-            cases.append([fewest_stages(count, gpus=gpus, layout=layout, memory=memory)])
-        notes.append(f"{model} {si(mixed_precision_states(count, 'sgdm').bytes(), 'B')}")
-    return cases, f"fewest GPUs whose {memory} GB hold the states, with and without SAMO: {', '.join(notes)}"
+def whole_copies(question: Question, papers: Papers) -> Cases:
+    """Fewest GPUs whose memory holds the states, without SAMO and with it, for each model."""
+    models = str(question.setting["models"]).split(", ")
+    return [[count] for model in models for count in _fewest_gpus(papers, model, "sgdm")]
 
 
 def gradient_sizes(question: Question, papers: Papers) -> tuple[Cases, str]:

@@ -7,7 +7,6 @@ of the pair. A pair needs both of its messages at its start; `run_with_pairs` ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -39,11 +38,6 @@ class PairedDualPipeV:
         return DualPipeV().in_flight(place, interval)
 
 
-def ops_of(place: Place, interval: FlushInterval) -> Iterator[Op]:
-    """Ops of one rank of DualPipeV."""
-    return (op for (op,) in DualPipeV().program(place, interval))
-
-
 def groups(place: Place, interval: FlushInterval) -> list[Group]:
     """Ops of one rank, with pairs together.
 
@@ -51,7 +45,7 @@ def groups(place: Place, interval: FlushInterval) -> list[Group]:
     """
     found: list[Group] = []
     single = place.rank == place.ranks - 1
-    for op in ops_of(place, interval):
+    for (op,) in DualPipeV().program(place, interval):
         follows = bool(found) and len(found[-1]) == 1 and found[-1][0].kind is Kind.FORWARD
         if op.kind is Kind.BACKWARD and follows and not single:
             found[-1] = (op, *found[-1])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest
 from suite.memory.checkpointing import activations, checkpoint_interval
-from suite.papers.axonn.closed_forms import best_interval, message_bytes, ring_bytes
+from suite.papers.axonn.closed_forms import best_interval
 from suite.papers.closed_forms import equation_3, training_time
 from suite.papers.finite_difference import minimum, slope
 from suite.workload import Transformer
@@ -58,20 +58,11 @@ def test_checkpoint_rule_is_not_optimal_on_a_short_stage() -> None:
 
 
 def test_closed_forms_by_hand() -> None:
-    """96 * 5 * 4 * 3 * 64 / 2 * (1 + 4 / 48 + 10 / 384) flop/s; 16384 sequences of 512 tokens are 2^23 tokens.
-
-    A message of AxoNN's 12 billion parameters has 2 * s * h * mbs bytes in float16, 4.62 megabytes for one sequence.
-    """
+    """96 * 5 * 4 * 3 * 64 / 2 * (1 + 4 / 48 + 10 / 384) flop/s; 16384 sequences of 512 tokens are 2^23 tokens."""
     shape = Transformer(3, 8, 2, sequence=4, vocabulary=10)
     assert equation_3(shape, 5, 2.0) == pytest.approx(184320 * (1 + 4 / 48 + 10 / 384), rel=1e-12)
     assert training_time(16384, 512, 8.388608) == pytest.approx(3e5, rel=1e-12)
     assert training_time(10, 10, 2.0, tokens=1000) == 20.0
-    large = Transformer(48, 4512, 24, sequence=512, vocabulary=51200)
-    assert message_bytes(large, 1) == 2 * 512 * 4512 == 4_620_288
-    assert message_bytes(large, 3, width=4) == 4 * 512 * 4512 * 3
-    with refused(InvalidRequest, "microbatch", 0):
-        message_bytes(large, 0)
-    assert [ring_bytes(800, ranks) for ranks in (1, 2, 8)] == [0, 800, 1400]
 
 
 whole = st.integers(-50, 50)

@@ -11,7 +11,7 @@ from suite.claims.plans import pipeoptim_run
 from suite.core.errors import UnknownName
 from suite.papers.pipeoptim import figures as pipeoptim
 from suite.papers.pipeoptim import memory_account as pipeoptim_memory
-from suite.papers.pipeoptim.figures import fixed_batch_rate, plan
+from suite.papers.pipeoptim.figures import plan, rate_at
 from suite.papers.pipeoptim.systems import ASYNCHRONOUS
 from suite.workload.split import divide
 from tests.support.published_runs import lab as lab_of
@@ -60,7 +60,7 @@ def test_batch_time_of_last_stage_by_hand() -> None:
     flops, moved = sum(layer.flops for layer in layers), sum(2 * (layer.saved + layer.output) for layer in layers)
     forward = 64 * flops / (0.3044 * 9.3e12) + 64 * moved / (0.8 * 732e9)
     step = 20 * run_plan.entries(3) / (0.04358 * 732e9)
-    assert fixed_batch_rate(lab(), "resnet_101", "pipedream") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
+    assert rate_at(lab(), "resnet_101", "pipedream", "same") == pytest.approx(64 / (4 * forward + step), rel=1e-6)
 
 
 def test_largest_batch_is_last_that_fits() -> None:
