@@ -10,7 +10,6 @@ import torch
 
 from suite.core.trace import EXCHANGE
 from suite.gnn.exchange import Exchange
-from suite.gnn.plan import validate_form
 
 
 class Oblivious(Exchange):
@@ -19,13 +18,6 @@ class Oblivious(Exchange):
     oblivious = True
 
     def configure(self, *, form: str = "staged", overlap: bool = False) -> None:
-        validate_form(
-            form,
-            oblivious=True,
-            overlap=overlap,
-            assignment=self.placement.assignment,
-            replication=self.placement.replication,
-        )
         self.stages = self.placement.stages(self.block.rank)
         self.matrices = {q: self.matrix(self.block.full_width(q)) for q in self.stages}
 

@@ -16,10 +16,8 @@ import torch
 from scipy.sparse import csr_array
 
 from suite import accelerator
-from suite.core.errors import InvalidRequest
-from suite.core.protocols import Group, Handle, World
+from suite.core.protocols import Handle, World
 from suite.core.trace import EXCHANGE, GATHER, PRODUCT, ROW_REDUCE, WAIT, Trace
-from suite.gnn.plan import Placement, validate_form
 from suite.gnn.rank_shard import LocalBlock
 
 
@@ -62,21 +60,6 @@ class SpanRecorder:
         return self.marked.timed(self.clock.times())
 
 
-def column_and_row_groups(world: World, placement: Placement) -> tuple[Group, Group]:
-    """This rank's grid column, which exchanges rows and reduces gradients, and its grid row, which sums products.
-
-    Every rank creates all groups in the same order. Raises InvalidRequest where the world has another size.
-    """
-    if world.size != placement.processes:
-        raise InvalidRequest(
-            f"a placement of {placement.processes} processes in a world of {world.size}", rule="one rank per process"
-        )
-    columns = [world.group(placement.column(j)) for j in range(placement.replication)]
-    rows = [world.group(placement.row(i)) for i in range(placement.parts)]
-    row, column = placement.coordinates(world.rank)
-    return columns[column], rows[row]
-
-
 def to_csr_tensor(matrix: csr_array, dtype: torch.dtype, device: Any) -> torch.Tensor | None:
     """The matrix as a sparse CSR tensor, or None if it has no entries.
 
@@ -117,7 +100,11 @@ class Exchange:
     ) -> None:
         self.block, self.world, self.recorder, self.dtype = block, world, recorder, dtype
         self.placement = block.placement
-        self.group, self.replicas = column_and_row_groups(world, self.placement)
+        # every rank makes all groups in one order; its grid column exchanges rows, its grid row sums products
+        columns = [world.group(self.placement.column(j)) for j in range(self.placement.replication)]
+        rows = [world.group(self.placement.row(i)) for i in range(self.placement.parts)]
+        row, column = self.placement.coordinates(world.rank)
+        self.group, self.replicas = columns[column], rows[row]
         self.barrier = barrier
         self.world_group = world.group(range(world.size))
         self.matrices: dict[int, torch.Tensor | None] = {}
@@ -125,7 +112,7 @@ class Exchange:
         self.configure(**options)
 
     def configure(self) -> None:
-        """Read the options of this kind of exchange and build its matrices. Raises Unsupported."""
+        """Read the options of this kind of exchange and build its matrices."""
         raise NotImplementedError
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
@@ -133,10 +120,6 @@ class Exchange:
         raise NotImplementedError
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] != self.block.rows or x.dtype != self.dtype:
-            raise InvalidRequest(
-                f"X of shape {tuple(x.shape)} in {x.dtype}", rule=f"({self.block.rows}, f) in {self.dtype} on this rank"
-            )
         x = x.data.contiguous()  # autograd must not count a broadcast of a saved tensor as a change of it
         self.wait_for_all()
         z = self.multiply(x)
@@ -196,7 +179,6 @@ class Aware(Exchange):
     """
 
     def configure(self, *, form: str = "fused", overlap: bool = False) -> None:
-        validate_form(form, oblivious=False, overlap=overlap)
         self.form, self.overlap = form, overlap
         block = self.block
         self.send_rows = torch.from_numpy(block.send_rows).to(self.world.device)

@@ -19,7 +19,7 @@ from suite.core.record import Metric
 from suite.data.graphs import Graph, operator
 from suite.gnn.memory import predict_memory
 from suite.gnn.partition import Partition, Partitioner, partition
-from suite.gnn.plan import Placement, validate_form
+from suite.gnn.plan import Placement
 from suite.gnn.rank_shard import build_plans, build_shards, is_symmetric, sorted_transpose
 from suite.gnn.settings import required, shape_of
 from suite.memory.optimizer_states import states_of
@@ -78,12 +78,18 @@ def validate_run(config: RunConfig) -> None:
     )
     placement, exchange = placement_of(config), required(config.exchange)
     partitioner_of(config)
-    validate_form(
-        exchange.form,
-        oblivious=exchange.oblivious,
-        overlap=exchange.overlap,
-        assignment=placement.assignment,
-        replication=placement.replication,
+    form, whole = exchange.form, exchange.oblivious
+    what, own = f"exchange.form={form}, exchange.overlap={exchange.overlap}", "of the oblivious exchange"
+    staged, paper = "exchange.form=staged exchange.overlap=false", "exchange.assignment=paper"
+    spread = f"exchange.assignment={placement.assignment}"
+    column, alone = "a broadcast goes to a whole column of the grid", "only a single all-to-all overlaps"
+    refuse(
+        [
+            (whole and (exchange.overlap or form != "staged"), f"{what} {own}", "CAGNET broadcasts in stages", staged),
+            (whole and spread != paper and placement.replication > 1, f"{spread} {own}", column, paper),
+            (exchange.overlap and form != "fused", what, alone, "exchange.form=fused"),
+        ],
+        Unsupported,
     )
     shape_of(model)
 

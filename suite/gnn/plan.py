@@ -15,27 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import Unsupported, refuse
+from suite.core.errors import refuse
 
 IntArray = Any  # numpy array of int64
-
-
-def validate_form(
-    form: str, *, oblivious: bool, overlap: bool, assignment: str = "paper", replication: int = 1
-) -> None:
-    """Raises Unsupported for an impossible combination of an exchange's settings."""
-    what, own = f"exchange.form={form}, exchange.overlap={overlap}", "of the oblivious exchange"
-    staged, paper = "exchange.form=staged exchange.overlap=false", "exchange.assignment=paper"
-    spread = f"exchange.assignment={assignment}"
-    column, alone = "a broadcast goes to a whole column of the grid", "only a single all-to-all overlaps"
-    refuse(
-        [
-            (oblivious and (overlap or form != "staged"), f"{what} {own}", "CAGNET broadcasts in stages", staged),
-            (oblivious and spread != paper and replication > 1, f"{spread} {own}", column, paper),
-            (overlap and form != "fused", what, alone, "exchange.form=fused"),
-        ],
-        Unsupported,
-    )
 
 
 @dataclass(frozen=True)
@@ -156,9 +138,7 @@ class Volumes:
         return Volumes(needed, self.rows, self.nonzeros, self.placement)
 
     def on_grid(self, placement: Placement) -> Volumes:
-        """The same parts on another grid. Raises InvalidRequest for another number of block rows."""
-        what = f"volumes of {self.placement.parts} parts on {placement.parts} block rows"
-        refuse([(placement.parts != self.placement.parts, what, "one block row per part")])
+        """The same parts on another grid with as many block rows."""
         return Volumes(self.needed, self.rows, self.nonzeros, placement)
 
     def _by_process(self, blocks: IntArray, *, axis: int) -> IntArray:
@@ -231,10 +211,8 @@ class ExchangePlan:
 
     @classmethod
     def build(cls, matrix: csr_array, parts: IntArray, placement: Placement) -> ExchangePlan:
-        """Raises InvalidRequest for a matrix that is not square or an invalid partition vector."""
-        n = matrix.shape[0]
-        refuse([(matrix.shape != (n, n), f"a matrix of shape {matrix.shape}", "square: a row and a column per vertex")])
-        parts = validate_parts(parts, n, placement.parts)
+        """Raises InvalidRequest for an invalid partition vector."""
+        parts = validate_parts(parts, matrix.shape[0], placement.parts)
         order = np.argsort(parts, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=placement.parts))])
         permuted = csr_array(matrix)[order][:, order]

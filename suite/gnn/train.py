@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from suite.config.locate import locate
 from suite.config.protocols import System
 from suite.config.run import RunConfig
-from suite.core.errors import Diverged, InvalidRequest
+from suite.core.errors import Diverged
 from suite.core.protocols import Missing, Ready, UpdateRule, Value, World
 from suite.core.trace import GEMM, REDUCE, STEP, Trace
 from suite.engine.memory_tracker import MemoryTracker
@@ -47,9 +47,6 @@ class Trainer:
         dtype: Name of the value type.
         seed: Seed of the initial weights, equal on all ranks.
         memory: Layout of the model states.
-
-    Raises:
-        InvalidRequest: The shard belongs to another rank.
     """
 
     def __init__(
@@ -64,11 +61,6 @@ class Trainer:
         seed: int = 0,
         memory: LayoutFactory = resident,
     ) -> None:
-        if shard.forward.rank != world.rank:
-            raise InvalidRequest(
-                f"rank {world.rank} loaded the shard of rank {shard.forward.rank}",
-                rule="each rank loads its own file, rank-R.npz",
-            )
         self.shard, self.world, self.rule, self.shape = shard, world, optimizer, shape or GCN()
         torch_dtype, device = getattr(torch, dtype), world.device
         self.recorder = SpanRecorder(world)

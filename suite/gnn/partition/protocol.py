@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.protocols import PartitionMethod
-from suite.core.errors import InvalidRequest, MissingDependency, refuse
+from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.files import write_atomically
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition.pattern import IntArray
@@ -91,18 +91,9 @@ def partition(partitioner: Partitioner, matrix: csr_array, k: int, *, seed: int,
     A partitioner with `packages` is cached in `folder` under a key of the pattern, k, the seed, the partitioner, its
     settings, its packages and the source code of this folder. `folder=None` disables the cache.
 
-    Raises:
-        MissingDependency: The partitioner cannot run here.
-        InvalidRequest: The matrix, k or the seed is invalid.
+    Raises MissingDependency where the partitioner cannot run.
     """
     n = matrix.shape[0]
-    refuse(
-        [
-            (matrix.shape != (n, n), f"a matrix of shape {matrix.shape}", "square: one row and column per vertex"),
-            (k < 1, f"k={k}", "at least 1", "k=1"),
-            (seed < 0, f"seed={seed}", "at least 0", "seed=0"),
-        ]
-    )
     ready = partitioner.probe()
     if isinstance(ready, Missing):
         raise MissingDependency(f"a requirement of partitioner={partitioner.name}", ready.reason)

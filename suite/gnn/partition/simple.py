@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from suite.core.errors import InvalidRequest, refuse
+from suite.core.errors import refuse
 from suite.core.protocols import Missing, Ready
+from suite.data.reading import readable
 from suite.gnn.partition.pattern import IntArray
 from suite.gnn.partition.protocol import Partitioner
 from suite.gnn.plan import validate_parts
-
-INTEGER = re.compile(r"-?[0-9]{1,9}")  # part ids and vertex numbers are int32
 
 
 @dataclass(frozen=True)
@@ -67,22 +65,12 @@ class External(Partitioner):
             InvalidRequest: The file is missing, is no list of integers, has the wrong length or sum, or names a part
                 out of range.
         """
-        n, numbers = matrix.shape[0], self._numbers()
+        n, path = matrix.shape[0], Path(self.file)
+        with readable(path.name, "a text file of integers"):
+            numbers = np.array(path.read_text(encoding="utf-8").split(), np.int64)
         if len(numbers) == n and not (n == k and self.file.endswith("sizes")):
             return validate_parts(numbers, n, k).astype(np.int32)
         rule = f"the part of each of {n} vertices, or {k} sizes that sum to {n}"
-        what = f"{Path(self.file).name}: {len(numbers)} numbers that sum to {int(numbers.sum())}"
+        what = f"{path.name}: {len(numbers)} numbers that sum to {int(numbers.sum())}"
         refuse([(len(numbers) != k or (numbers < 0).any() or int(numbers.sum()) != n, what, rule)])
         return np.repeat(np.arange(k, dtype=np.int32), numbers)
-
-    def _numbers(self) -> IntArray:
-        path = Path(self.file)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"{path.name} cannot be read: {error}", rule="a text file of integers") from error
-        words = text.split()
-        odd = [(at, word) for at, word in enumerate(words, 1) if not INTEGER.fullmatch(word)]
-        what = (f"{path.name}: number {at} of {len(words)} is {word[:20]!r}" for at, word in odd)
-        refuse((True, each, "integers of at most nine digits", "0") for each in what)
-        return np.array(words, np.int64)
