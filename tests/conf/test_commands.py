@@ -6,7 +6,6 @@ tiny folders of the published layouts; the exhaustive run has all of them.
 
 from __future__ import annotations
 
-import math
 import shlex
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,6 @@ from suite.claims import load
 from suite.claims.claim import Claim
 from suite.cli import dataset_info
 from suite.config.compose import composed
-from suite.config.plugins import build
 from suite.config.run import RunConfig
 from suite.data.reading import LAYOUTS
 from suite.runner.runs import freeze
@@ -101,15 +99,3 @@ def test_commands_are_accepted_by_validation(every: bool, folder: Path) -> None:
     }
     for run in swept() if every else generator("commands").sample(swept(), 6):
         accepted(run, folder)
-
-
-def test_the_rate_falls_where_the_paper_says(folder: Path) -> None:
-    """In epochs, whatever a system's updates are."""
-    for system, updates in (("pipedream", 1786), ("pipedream_2bw", math.ceil(1786 / 4))):
-        lines = [shlex.split(line)[2:] for line in command(f"table4.sgdm.resnet_101.{system}").split(" && ")]
-        (words,) = [line for line in lines if system in line[1].split("=")[1].split(",")]
-        one = tuple(word for word in words if not word.startswith(("seed=", "system=", "model=")))
-        one += (f"system={system}", "model=resnet_101")
-        rate = build(accepted(one, folder).optimizer.arguments["lr"])
-        rates = [rate(epoch * updates) for epoch in (0, 39, 40, 59, 60, 69)]
-        assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])

@@ -14,7 +14,6 @@ from suite.config.families import CONF
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.core.exit_codes import Exit
 from suite.core.record import Record
-from suite.runner.runs import expand
 from tests.support.refusals import refused
 
 SYSTEM = """# @package _global_
@@ -42,14 +41,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "it's, mine [1]"
     write_system(folder, "own_order")
     return folder
-
-
-def test_user_system_is_composed_and_built(mine: Path) -> None:
-    config = resolve([python_path(mine), "system=own_order"])
-    assert config.schedule.data() == {"_target_": "own_order.Order"}, "the default schedule is replaced"
-    assert config.launch.python_path == [str(mine)]
-    (run,) = expand([python_path(mine), "system=own_order", "grid.inter=2"])
-    assert (run.refusal, run.label) == (None, "own_order 2x1")
 
 
 def test_user_choice_needs_its_folder(mine: Path) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import io
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from suite.cli.lines import plan_line
@@ -26,8 +22,6 @@ from suite.runner.launch.signals import Interrupted
 from suite.runner.progress import Progress
 from suite.runner.runs import expand
 from suite.runner.store import Store
-from tests.support.drawn import cells
-from tests.support.waiting import patience, wait_until
 
 ROOT = Path(__file__).parents[2]
 FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK, "told_to_end": Outcome.CANCELLED}  # records of jobs
@@ -60,11 +54,6 @@ def begun(folder: Path) -> Counter[str]:
     lines = Counter(log.read_text().split()) if log.exists() else Counter()
     log.unlink(missing_ok=True)
     return lines
-
-
-def processes_of(folder: Path) -> list[psutil.Process]:
-    listed = psutil.process_iter(["cmdline"])
-    return [process for process in listed if str(folder) in " ".join(process.info["cmdline"] or [])]
 
 
 @pytest.mark.slow("a sweep of jobs, one of them killed")
@@ -131,48 +120,6 @@ def test_cancelled_run_keeps_an_earlier_good_record(
     for how in ("well", "slow"):
         assert suite("run", f"executor.how={how}", "rerun=all") == 128 + signal.SIGTERM
     assert outcomes(tmp_path) == {"well": Outcome.OK, "slow": Outcome.CANCELLED}
-
-
-# -- commands that are ended -----------------------------------------------------------------------------------------
-
-
-def started(folder: Path, *line: str) -> subprocess.Popen[str]:
-    """A command in a process of its own, whose first run has begun."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "suite", line[0], *words(folder, *line[1:])],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
-    log = folder / "log"
-    wait_until(lambda: log.exists() and log.stat().st_size > 0, 20)
-    return process
-
-
-def test_killed_sweep_leaves_no_job(tmp_path: Path) -> None:
-    sweep = started(tmp_path, "sweep", "executor.how=sleeps", "seed=0,1")
-    os.kill(sweep.pid, signal.SIGKILL)
-    sweep.communicate()
-    wait_until(lambda: not processes_of(tmp_path), 10, "a job went on")
-
-
-@pytest.mark.parametrize(
-    ("number", "line"),
-    cells([signal.SIGTERM, signal.SIGINT], ["sweep executor.how=sleeps,slow", "run executor.how=sleeps"], n=1),
-)
-def test_signal_to_the_command_ends_its_jobs(tmp_path: Path, number: signal.Signals, line: str) -> None:
-    """As `kill` sends it: a terminal would send it to every process."""
-    process = started(tmp_path, *line.split())
-    process.send_signal(number)
-    _, output = process.communicate(timeout=patience(15))
-    assert process.returncode == 128 + number
-    assert output.splitlines()[-1] == f"interrupted by {number.name}; run the same command again to continue"
-    assert "Traceback" not in output
-    assert outcomes(tmp_path) == {"sleeps": Outcome.CANCELLED}
-    assert not processes_of(tmp_path)
 
 
 # -- exit status of a sweep, and reports of dead jobs --

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +12,7 @@ from suite.cli import gpu
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
 from suite.runner.runs import expand
-from tests.support.drawn import seed
-from tests.support.waiting import patience
 
-ROOT = Path(__file__).resolve().parents[3]
 PARTS = "scale.reproduce=['gpu_training launch.device=cpu model=gpt_tiny batch.size=4 batch.microbatch=2',formulas]"
 MADE = Record("k1", "gpu_training", "axonn", "XL", Outcome.OK, Source.MEASURED, provenance={"machine": {}})
 
@@ -74,28 +65,3 @@ def test_records_are_collected_by_card_and_experiment(tmp_path: Path) -> None:
     write(tmp_path / "b", *later)
     gpu.main(["--collect", str(tmp_path / "b"), f"reports={tmp_path}"])
     assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["k3", "k4"]
-
-
-@pytest.mark.slow("runs that are killed, and the same command again")
-def test_a_killed_command_loses_no_record_and_repeats_none(tmp_path: Path) -> None:
-    """The next call measures the rest."""
-    draw = random.Random(seed())
-    line = [sys.executable, "-m", "suite", "gpu", "scale=gpu_rehearsal", f"reports={tmp_path}"]
-    line.append(
-        "scale.reproduce=['gpu_card launch.device=cpu executor.matrix=64 executor.copied=4096 executor.beyond=false "
-        "executor.attention=[]','gpu_layers launch.device=cpu executor.dtype=float32 executor.widths=[32]']"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    kept: dict[Path, bytes] = {}
-    for number in (draw.choice((signal.SIGKILL, signal.SIGINT)), None):
-        process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        if number is not None:
-            time.sleep(draw.uniform(1, 8))
-            process.send_signal(number)
-        out, error = process.communicate(timeout=patience(60))
-        records = {path: path.read_bytes() for path in (tmp_path / "records").glob("*.json")}
-        assert kept.items() <= records.items()
-        kept = {path: data for path, data in records.items() if Record.read(path).outcome is Outcome.OK}
-    assert process.returncode == 0, error
-    assert len(kept) == len(records) == 2
-    assert out.decode().splitlines()[-3:][0].startswith("2 records in ")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from suite.comm.rendezvous import mpiexec_flags
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
 from suite.comm.world import check_transport, init_world
 from suite.core.errors import InvalidRequest
@@ -94,24 +91,3 @@ def test_init_world_refuses_by_argument_and_config_key(monkeypatch: pytest.Monke
             init_world(**{name: value})  # type: ignore[arg-type]
     for device in ("cpu", "cuda", "cuda:1"):
         check_transport("auto", "any", device=device, launcher="none")
-
-
-ROOT = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-CROWD = "--map-by :OVERSUBSCRIBE --bind-to none "
-
-
-def test_command_line_has_the_required_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    for user, allowed, ranks, version, variables, options in (
-        (0, "", 4, "mpiexec (Open MPI) 5.0.11", ROOT, CROWD),
-        (0, "", 2, "mpiexec (Open MPI) 5.0.11", ROOT, ""),
-        (0, "1", 4, "mpiexec (OpenRTE) 4.1", "", CROWD),
-        (1000, "", 3, "mpiexec (Open MPI) 5.0.11", "", CROWD),
-        (0, "", 4, "HYDRA build details:", "", ""),
-    ):
-        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        monkeypatch.setattr(mpiexec_flags, "cores", lambda: 2)
-        monkeypatch.setattr(mpiexec_flags, "mpi_version", lambda _, version=version: version)
-        for name in mpiexec_flags.ROOT_VARIABLES:
-            monkeypatch.setenv(name, allowed)
-        line = f"{variables}mpiexec -n {ranks} {options}python -m mpi4py a.py"
-        assert mpiexec_flags.command_line(ranks, "a.py") == line

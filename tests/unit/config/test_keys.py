@@ -13,14 +13,11 @@ import yaml
 
 from suite.cli.config import DOCS
 from suite.config.compose import composed
-from suite.config.defaults import defaults
 from suite.config.executor import BY_KIND, reads_graphs
-from suite.config.families import content, groups
 from suite.config.reference import page, schema
 from suite.config.refusals import every_key, legal_value, validated
 from suite.config.run import RunConfig, checked_run
 from suite.core.errors import InvalidRequest
-from suite.core.values import leaves
 from suite.runner.runs import expand, freeze
 from suite.runner.store import deciding_keys
 from tests.support.configs import unchecked
@@ -96,17 +93,6 @@ def test_each_kind_has_its_model_and_properties() -> None:
 
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
-
-
-def test_no_yaml_file_repeats_a_default() -> None:
-    """Experiments may name a key for the reader; a site fills in the template of its launcher."""
-    usual = dict(leaves(defaults()))
-    choices = [(group, name) for group, names in groups().items() if group != "experiment" for name in names]
-    for group, name in choices:
-        chosen = content(group, name)
-        values = leaves(chosen.keys, "" if chosen.is_global else group)
-        repeated = [key for key, value in values if key in usual and repr(value) == repr(usual[key])]
-        assert repeated == [] or name == "site_template", (group, name)
 
 
 def test_a_deleted_key_takes_its_default_or_is_refused() -> None:

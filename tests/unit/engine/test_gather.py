@@ -126,29 +126,6 @@ def test_file_of_torch_save_loads(tmp_path: Path) -> None:
     assert not engine.state.copies.lent  # the context manager has closed the engine
 
 
-class Last(nn.Module):
-    """Last layer that applies a function."""
-
-    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
-
-
-def test_predictions_of_several_or_random_outputs_and_without_samples() -> None:
-    def predicted(function: Callable[[torch.Tensor], Any]) -> list[Any]:
-        engine = engine_of(layers=[nn.Linear(4, 3), Last(function)], microbatch=2)
-        return [engine.predict(torch.ones(5, 4)) for _ in range(2)]
-
-    assert not torch.equal(*predicted(lambda x: x + torch.rand_like(x)))
-    (floats, signs), _ = predicted(lambda x: (x, (x > 0).long()))
-    assert (floats.shape, signs.shape, signs.dtype) == ((5, 3), (5, 3), torch.int64)
-    with refused(InvalidRequest, subject="an output of shape ()"):
-        predicted(torch.mean)
-
-
 OTHERS: list[tuple[Callable[[Tensors], Any], str, str]] = [
     (lambda weights: weights.pop("0.weight"), "without '0.weight'", "every weight and buffer"),
     (lambda weights: weights.update({"9.weight": torch.ones(1)}), "'9.weight'", "nothing else"),

@@ -113,22 +113,6 @@ def sgd(lr: Any, u: float, tau: float, decay: float, *, nesterov: bool = False, 
     return entry
 
 
-def adam(
-    lr: Any, b1: float, b2: float, eps: float, decay: float, *, decoupled: bool = False, in_drift: bool = False
-) -> Callable:
-    def entry(i: int, t: int, s: int) -> tuple[float, float]:
-        w, m, v, delta = START[i], 0.0, 0.0, 0.0
-        for k in range(t):
-            g = gradient(k, i) + (0.0 if decoupled else decay * w)
-            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-            delta = (m / (1 - b1 ** (k + 1))) / (math.sqrt(v / (1 - b2 ** (k + 1))) + eps)
-            w -= lr(k) * delta + (lr(k) * decay * w if decoupled else 0.0)
-        delta += decay * w if in_drift and t else 0.0
-        return w, w - lr(t) * s * delta
-
-    return entry
-
-
 def rmsprop(lr: Any, alpha: float, eps: float, u: float, decay: float) -> Callable:
     def entry(i: int, t: int, s: int) -> tuple[float, float]:
         w, v, b, delta = START[i], 0.0, 0.0, 0.0
@@ -159,12 +143,6 @@ CASES: dict[str, tuple[Any, Callable]] = {
     ),
     "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), sgd(LR, 0.9, 0.0, 0.0, nesterov=True)),
     "falling rate": (SGD(FALLING, momentum=0.9), sgd(FALLING, 0.9, 0.0, 0.0)),
-    "adam": (Adam(0.05), adam(LR, 0.9, 0.999, 1e-8, 0.0)),
-    "adamw": (AdamW(0.05, weight_decay=0.2), adam(LR, 0.9, 0.999, 1e-8, 0.2, decoupled=True)),
-    "adamw with decay": (
-        AdamW(FALLING, weight_decay=0.2, predict_decay=True),
-        adam(FALLING, 0.9, 0.999, 1e-8, 0.2, decoupled=True, in_drift=True),
-    ),
     "rmsprop": (RMSprop(0.05, weight_decay=0.02), rmsprop(LR, 0.99, 1e-8, 0.0, 0.02)),
     "rmsprop momentum": (RMSprop(FALLING, alpha=0.9, eps=1e-3, momentum=0.6), rmsprop(FALLING, 0.9, 1e-3, 0.6, 0.0)),
 }
@@ -172,6 +150,7 @@ CASES: dict[str, tuple[Any, Callable]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_predicted_weights_match_table_1_and_equation_5(name: str) -> None:
+    """Adam, AdamW and plain momentum: tests/laws/test_asynchronous.py."""
     rule, right = CASES[name]
     entries = len(START)
     moments = {state: torch.zeros(entries, dtype=torch.float64) for state in state_names(rule, predicts=True)}

@@ -16,32 +16,11 @@ from suite.comm.p2p import threads
 from suite.core.errors import InvalidRequest, RankError, SuiteError
 from suite.engine.guards import rank_consistency
 from suite.engine.guards.rank_consistency import RankConsistencyCheck
-from tests.support.drawn import cells, generator
+from tests.support.drawn import cells
 
 GRIDS = [Grid(inter=2), Grid(data=2), Grid(inter=2, data=2), Grid(inter=3)]
 TWO = Grid(inter=2)
 Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-class Loader:
-    """Loader with a length and an iterator, like a DataLoader."""
-
-    def __init__(self, batches: list[Any], length: int = 0) -> None:
-        self.batches, self.length = batches, length or len(batches)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
-
-
-KINDS: dict[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "generator": iter,
-    "loader": Loader,
-    "longer": lambda batches: Loader(batches, 9),
-}
 
 
 def batch(number: int, samples: int = 4) -> Batch:
@@ -138,11 +117,10 @@ def test_other_sizes_are_detected_in_every_batch(grid: Grid, change: str) -> Non
     def changed(x: torch.Tensor, y: torch.Tensor) -> Any:
         return {"samples": (x[:2], y[:2]), "type": (x, y.double()), "parts": (x, (y, y))}[change]
 
-    for kind, call in (("list", "train"), ("generator", "train"), ("list", "train_batch"), ("list", "evaluate")):
+    for call in ("train", "train_batch", "evaluate"):
 
-        def use(engine: Engine, rank: int, kind: str = kind, call: str = call) -> None:
-            data = [changed(*batch(n)) if rank == 0 and n == 2 else batch(n) for n in range(5)]
-            consume(engine, call, KINDS[kind](data))
+        def use(engine: Engine, rank: int, call: str = call) -> None:
+            consume(engine, call, iter([changed(*batch(n)) if rank == 0 and n == 2 else batch(n) for n in range(5)]))
 
         messages = sentences(grid, use, loss=lambda output, target, *_: F.mse_loss(output, target.to(output)))
         assert "other sizes or types" in messages
@@ -160,24 +138,13 @@ def test_content_of_one_batch_in_some_is_compared(call: str, monkeypatch: pytest
     assert f"{where} has other contents on rank 1 than on rank 0" in common_error(TWO, use, **streamed(call))
 
 
-@pytest.mark.parametrize(
-    ("call", "kind"), [(call, kind) for call in ("train", "evaluate") for kind in KINDS] + [("stream", "list")]
-)
-def test_loader_that_ends_early_ends_every_rank(call: str, kind: str) -> None:
-    grid = generator(call, kind).choice(GRIDS)
-    last = grid.size - 1
-
-    def use(engine: Engine, rank: int) -> None:
-        consume(engine, call, KINDS[kind](batches(3 if rank == last else 5)))
-
-    messages = errors(grid, use, SuiteError, **streamed(call))
-    if call == "stream":
-        (message,) = set(messages)
-        assert f"a stream has other sizes or types on rank {last} than on rank 0" in str(message)
-    else:
-        assert messages.pop() is None
-        for message in messages:
-            assert str(message).startswith(f"rank {last} has ended")
+@pytest.mark.parametrize(("grid", "call"), cells(GRIDS, ["train", "evaluate"], n=2))
+def test_batches_that_end_early_end_every_rank(grid: Grid, call: str) -> None:
+    *others, last = errors(
+        grid, lambda engine, rank: consume(engine, call, batches(3 if rank == grid.size - 1 else 5)), SuiteError
+    )
+    assert last is None
+    assert all(str(message).startswith(f"rank {grid.size - 1} has ended") for message in others)
 
 
 @pytest.mark.parametrize(("grid", "at", "call"), [(TWO, 0, "train"), (GRIDS[1], 2, "train"), (TWO, 1, "stream")])

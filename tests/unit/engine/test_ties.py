@@ -1,7 +1,6 @@
 """Ties between any layers: every placement has the numbers of one rank, and those of one shared parameter.
 
-Then names of tied weights: pairs that make one tie, several names of one weight, and what is refused.
-"""
+Then masks and names of tied weights, and slices of the flat order without those of ties."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ from suite.core.protocols import Schedule
 from suite.engine.engine import Engine
 from suite.engine.layers import Layer
 from suite.engine.optim.optimizer import SGD
+from suite.engine.optim.update import subtract
 from suite.engine.pruning.settings import Pruning
 from suite.memory.layout import offloaded
 from suite.pruning.magnitude import Magnitude
@@ -34,6 +34,24 @@ from tests.support.drawn import cells, drawn
 from tests.support.masked import FixedMask
 from tests.support.refusals import fault, refused
 from tests.support.small_engines import mse_loss, normal_batches, train_plainly
+
+
+def test_subtract_returns_parts_outside_holes() -> None:
+    for span, holes, rest in (
+        ((0, 10), [], [(0, 10)]),
+        ((0, 10), [(0, 10)], []),
+        ((0, 10), [(3, 5)], [(0, 3), (5, 10)]),
+        ((4, 8), [(0, 5), (7, 20)], [(5, 7)]),
+        ((4, 8), [(0, 4), (8, 9)], [(4, 8)]),
+        ((4, 8), [(0, 2), (9, 12)], [(4, 8)]),
+        ((0, 9), [(1, 2), (4, 9)], [(0, 1), (2, 4)]),
+        ((2, 6), [(0, 20)], []),
+    ):
+        assert subtract(slice(*span), [slice(*pair) for pair in holes]) == [slice(*pair) for pair in rest], (
+            span,
+            holes,
+        )
+
 
 LAYERS, WIDTH, MICROBATCHES, BATCHES = 8, 5, 4, 4
 # two layers per stage on four ranks, and one per stage where each of the four ranks holds two stages

@@ -190,14 +190,6 @@ def test_checkpoint_moves_between_torchs_step_and_rules(name: str, resumes: dict
     assert resumed.fit(batches()[4:]) == pytest.approx(engine.fit(batches()[4:]), rel=1e-11)
 
 
-def test_other_groups_or_scheduler_do_not_resume(tmp_path: Path) -> None:
-    engine_of(EVERY["AdamW"]).save(tmp_path)
-    with refused(InvalidRequest, subject="optimizer.lr_scheduler=", rule="settings that it was saved with"):
-        engine_of(EVERY["AdamW"], None).load(tmp_path)
-    with pytest.raises(InvalidRequest, match=r"optimizer\.groups"):
-        engine_of(partial(torch.optim.AdamW, lr=1e-2)).load(tmp_path)
-
-
 # -- state dicts in the form of torch.optim --------------------------------------------------------------------------
 
 
@@ -215,21 +207,6 @@ def test_engine_and_plain_script_continue_each_other(name: str, grid: Grid) -> N
     other.load_state_dict(model.state_dict())
     other.load_optimizer_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert other.fit(batches()[5:]) == pytest.approx(train_plainly(model, optimizer, batches()[5:]), rel=1e-10)
-
-
-def test_pruned_moments_are_dense() -> None:
-    engine, other = (engine_of(EVERY["AdamW"], None, pruning=PRUNING) for _ in range(2))
-    engine.fit(batches()[:3])
-    saved, weights = engine.optimizer_state_dict(), engine.state_dict()
-    model = copy.deepcopy(FIRST_MODEL)
-    optimizer = EVERY["AdamW"](list(model.parameters()))
-    optimizer.load_state_dict(saved)
-    for name, weight in model.named_parameters():
-        assert optimizer.state[weight]["exp_avg"][weights[name] == 0].abs().sum() == 0
-        assert optimizer.state[weight]["step"] == 3
-    other.load_state_dict(weights)
-    other.load_optimizer_state_dict(saved)
-    assert other.fit(batches()[3:]) == pytest.approx(engine.fit(batches()[3:]), rel=1e-12)
 
 
 def test_other_state_dicts_are_refused_unchanged() -> None:

@@ -14,13 +14,11 @@ from torch import nn
 
 from suite import SGD, AdamW, Engine, Grid, Magnitude, Pruning
 from suite.core.errors import InvalidRequest
-from suite.memory.layout import offloaded
 from tests.support.plain import Script
 from tests.support.refusals import refused
 
 DOUBLE = torch.float64
 WORDS, WIDTH = 9, 4
-OFFLOADED = {"memory": partial(offloaded, bucket=11), "bucket_numel": 11}
 Tensors = dict[str, torch.Tensor]
 
 
@@ -183,24 +181,6 @@ def test_mixed_precision_keeps_user_modules_in_full_precision() -> None:
     assert int(after["2.norm.num_batches_tracked"]) == 4
     assert user_modules[0].weight is user_modules[2].weight
     assert nn.Sequential(*user_modules).eval()(tokens(0)[0]).dtype == torch.float32
-
-
-@pytest.mark.parametrize("settings", [{}, OFFLOADED], ids=["resident", "offloaded"])
-def test_older_engine_preserves_newer_weights(settings: dict[str, Any]) -> None:
-    user_modules = single()
-    first = train(mixed(user_modules, **settings), 0)
-    full = masters(first)
-    second = mixed(user_modules, **settings)
-    assert all(torch.equal(weight, full[name]) for name, weight in masters(second).items())
-    train(second, 1)
-    assert_holds(user_modules, masters(second))
-    trained = tensors_of(user_modules)
-    first.close()
-    assert_holds(user_modules, trained)
-    assert_holds(user_modules, masters(train(second, 2)))
-    second.close()
-    assert_holds(user_modules, masters(second))
-    assert any(not torch.equal(tensors_of(user_modules)[name], weight) for name, weight in trained.items())
 
 
 def test_close_returns_dense_full_precision_weights() -> None:

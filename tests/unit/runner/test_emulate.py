@@ -15,7 +15,7 @@ import pytest
 from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.run import RunConfig
-from suite.core.op import FlushInterval, Op
+from suite.core.op import FlushInterval
 from suite.core.trace import BACKWARD, FORWARD, REDUCE, STEP, WAIT, Trace
 from suite.runner.executors import emulated_rank
 from suite.runner.executors.emulated_rank import EmulatedRank, metrics, predict
@@ -111,19 +111,6 @@ def test_prediction_equals_a_hand_computed_case(base: RunConfig, replicas: int) 
     slow = altered(config, executor__stragglers={1: 2.0})
     later = (2 * 0.01 + 2 * 0.02) if replicas == 1 else 0.06  # on the stage that everybody waits for
     assert predict(slow, Link(**NETWORK)).seconds == pytest.approx(0.099 + later, abs=1e-9)
-
-
-def test_prediction_without_a_network_uses_measured_hops(base: RunConfig) -> None:
-    cost = fixed(forward=0.0, backward=0.0, message_bytes=10**6)
-    config = altered(base, grid__inter=2, batch__size=1, executor__cost=cost, executor__network=None)
-    trace = Trace()
-    trace.add(0, FORWARD, 0.0, 1.0, Op.parse("0F0"))
-    trace.add(1, WAIT, 0.5, 1.25, Op.parse("1F0"))
-    assert metrics(config, trace)["simulated_time"].values == (pytest.approx(0.5),)  # there and back
-    assert metrics(config, trace)["message_time"].values == (0.25,)
-    assert metrics(config, Trace())["simulated_time"].values == (pytest.approx(0.0, abs=1e-9),)
-    changed = altered(config, executor__network=NETWORK)
-    assert metrics(changed, trace)["simulated_time"].values == (pytest.approx(2 * 1.001),)
 
 
 # -- a system that streams -------------------------------------------------------------------------------------------

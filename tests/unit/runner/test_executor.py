@@ -1,17 +1,18 @@
-"""Records of runs without ranks: refused, kept, failed or judged.
+"""Records of runs without ranks: refused, kept, failed or judged; counts of executor check; replays at once.
 
-No rank may start here: what carries such a run out is a class that the config names.
-"""
+No rank may start here: what carries such a run out is a class that the config names."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from suite.cli.draw import draw
 from suite.cli.run import exit_code, summary
 from suite.config.compose import composed
 from suite.config.run import RunConfig, checked_run
@@ -25,7 +26,7 @@ from suite.runner import interleave, provenance
 from suite.runner.executors import in_process
 from suite.runner.progress import Progress
 from suite.runner.runs import expand, freeze
-from suite.runner.store import Store, key_of
+from suite.runner.store import Store, key_of, source_hash
 
 pytestmark = pytest.mark.usefixtures("no_ranks")
 
@@ -128,3 +129,67 @@ def test_record_is_reused_until_its_sources_change(tmp_path: Path, monkeypatch: 
         (folder / name).write_text(text)
         keys.append(key_of(settings, provenance.circumstances(checked_run(settings))))
     assert keys[0] != keys[1] == keys[2]
+
+
+SMALL = ["grid.inter=2", "model.shape.tied=false", "model.shape.layers=2", "measure.warm_up=0", "measure.rounds=1"]
+SMALL += ["measure.discard_first=0", "measure.batches=2", "measure.eval_batches=0"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "at_once"),
+    [
+        (["executor=replay,replay"], 4),
+        (["executor=replay,real"], 1),
+        (["executor=replay", "launch.threads=1,3"], 1),
+        (["executor=replay", "launch.threads=2"], 2),
+    ],
+)
+def test_replays_take_steps_at_once(monkeypatch: pytest.MonkeyPatch, overrides: list[str], at_once: int) -> None:
+    monkeypatch.setattr(interleave, "cores", lambda: 4)
+    values = [[f"{o.partition('=')[0]}={value}" for value in o.partition("=")[2].split(",")] for o in overrides]
+    runs = [run for words in product(*values) for run in expand(["system=pipeoptim", *SMALL, *words])]
+    assert interleave._runs_at_once(runs) == at_once
+
+
+def checked(folder: Path, *overrides: str) -> Record:
+    runs = expand(["executor=check", f"reports={folder}", *overrides])
+    (record,) = interleave.measure(runs, Progress(1.0, io.StringIO()))
+    return record
+
+
+def value(record: Record, name: str) -> float:
+    (number,) = record.metrics[name].values
+    return number
+
+
+def test_samo_figure_3(tmp_path: Path) -> None:
+    """Three stages, five microbatches: 21 ticks, 6 of them idle on each stage."""
+    record = checked(tmp_path, "grid.inter=3", "batch.size=10", "batch.microbatch=2")
+    assert (record.outcome, record.source) == (Outcome.OK, Source.ANALYTIC)
+    assert record.label == "axonn 3x1 checked executor=check batch.size=10 batch.microbatch=2"
+    assert value(record, "makespan") == 21
+    assert value(record, "idle") == pytest.approx(100 * 6 / 21)
+    assert record.series["in_flight"] == [3, 3, 1]
+
+
+def test_ticks_and_replicas_come_from_the_configuration(tmp_path: Path) -> None:
+    for overrides, makespan in {
+        ("batch.size=4", "executor.ticks={forward:3,backward:4,update:5}"): 2 * (3 + 4) + 5,
+        ("schedule=zb_h1", "grid.inter=4", "executor.ticks={forward:3,backward:6,weight:4}"): 8 * 9 + 3 * 3,
+        ("batch.size=16", "grid.data=4"): 2 * (1 + 2),  # replicas share a batch
+        ("schedule=zb_h2", "grid.inter=4", "update_interval=8"): 12 * 24 + 3,  # a stream: no bubble between batches
+    }.items():
+        assert value(checked(tmp_path, *overrides), "makespan") == makespan, overrides
+
+
+def test_schedule_file_is_checked_as_the_schedule_that_it_was_drawn_from(tmp_path: Path) -> None:
+    file = tmp_path / "zbv.csv"
+    draw(["schedule=zbv", "grid.inter=4"], file)
+    of_file = ["schedule=torch_csv", f"schedule.file={file}", "grid.inter=4"]
+    record, published = checked(tmp_path, *of_file), checked(tmp_path, "schedule=zbv", "grid.inter=4")
+    assert record.provenance["schedule_file"] == source_hash([file])
+    assert (value(record, "makespan"), record.series) == (value(published, "makespan"), published.series)
+    assert "pipeline ranks" in checked(tmp_path, *of_file[:2], "grid.inter=2").reason
+    assert "legal: 8" in checked(tmp_path, *of_file, "batch.size=6").reason
+    file.write_text(file.read_text().replace("0F0,", "0F0,0F0,", 1))
+    assert "row 1, column 2" in checked(tmp_path, *of_file).reason

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from suite.config.compose import resolve
-from suite.core.errors import InvalidRequest
 from suite.core.units import si
 from suite.runner import estimate, machine_memory
-from suite.runner.machine_memory import TORCH, cgroup_limits, check_memory, rank_bytes
+from suite.runner.machine_memory import TORCH, cgroup_limits
 from suite.runner.runs import Run, expand
-from tests.support.refusals import refused
 
 GB = 10**9
 
@@ -63,16 +61,6 @@ def test_job_for_a_scheduler_is_checked_where_it_runs() -> None:
     assert not refusal(*slurm)
     assert "16 ranks" in refusal(*slurm, "launch.submit=false")
     assert "2 ranks" in refusal(*slurm, "launch.submit=false", "launch.tasks_per_node=2")
-
-
-def test_only_ranks_of_one_node_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = resolve(["model=gpt3_2_7b", "system=axonn_no_memopt", "grid.inter=8", "launch.launcher=srun"])
-    three = 3 * max(rank_bytes(config))
-    assert three < sum(rank_bytes(config))
-    monkeypatch.setattr(machine_memory, "machine_limit", lambda: three)
-    check_memory(config.changed({"launch.tasks_per_node": 3}))
-    with refused(InvalidRequest, "model", "gpt3_2_7b", subject="for 8 ranks"):
-        check_memory(config)
 
 
 GROUPS: tuple[tuple[str, dict[str, int | str], int | None], ...] = (  # membership, files, limit in bytes

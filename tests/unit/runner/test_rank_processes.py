@@ -14,18 +14,15 @@ from pathlib import Path
 import pytest
 
 from suite.comm.rendezvous.launcher_env import LaunchInfo, launch_info
-from suite.config.compose import composed
 from suite.config.launch import Launch
 from suite.core.errors import Diverged, InvalidRequest, MissingDependency, RankError, Unsupported
 from suite.core.record import Outcome
-from suite.runner import precision
 from suite.runner.ending import ending_of
 from suite.runner.launch import rendezvous
 from suite.runner.launch.launch_command import rank_environment
 from suite.runner.launch.processes import RankGroup, RunFailed
 from suite.runner.ranks.messages import RankReply
-from suite.runner.runs import expand, freeze
-from tests.support.refusals import refused
+from suite.runner.runs import expand
 
 
 @pytest.fixture
@@ -96,19 +93,6 @@ def test_launcher_and_slurm_job_decide_the_hosts_of_ranks() -> None:
         assert rendezvous.all_ranks_on_this_host(launch, environment) is same_host, (launcher, environment)
 
 
-def test_parent_listens_where_its_ranks_can_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    loopback = ("127.0.0.1", ["127.0.0.1"])
-    assert rendezvous.parent_addresses(Launch(name="local", launcher="torchrun")) == loopback
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    address, hosts = rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="auto"))
-    assert address == "", "every interface"
-    assert hosts[-1] == "127.0.0.1", "the last to try, as it is another host for a remote rank"
-    for host in ("127.0.0.1", "lo"):
-        assert rendezvous.parent_addresses(Launch(name="local", launcher="srun", host=host)) == loopback
-    with refused(InvalidRequest, "launch.host"):
-        rendezvous.parent_addresses(Launch(name="local", launcher="srun", host="no-such-host.invalid"))
-
-
 def test_rank_skips_a_listener_without_the_key() -> None:
     """The parent's address may belong to another program on the rank's host, which must not learn the key."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -173,21 +157,3 @@ def test_exception_type_decides_the_outcome() -> None:
         (ValueError("wrong"), Outcome.FAILED),
     ):
         assert ending_of(error)[0] is outcome, error
-
-
-# -- choice of precision=auto by processor --
-
-
-def test_auto_precision_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for flag, device, half in (
-        ("avx2", "cpu", None),
-        ("avx512_bf16", "cpu", "bfloat16"),
-        ("amx_bf16", "cpu", "bfloat16"),
-        ("bf16", "cpu", "bfloat16"),
-        ("", "cuda", "bfloat16"),
-    ):
-        monkeypatch.setattr(precision, "cpu_flags", lambda flag=flag: frozenset([flag]))
-        assert precision.resolve_half("auto", device) == half, flag
-        if device == "cpu":
-            assert freeze(composed(["precision=auto"]), "").config.precision.half == half
-    assert [precision.resolve_half(half, "cuda") for half in (None, "float16")] == [None, "float16"]

@@ -1,9 +1,10 @@
-"""Records are found again when nothing that determines their numbers has changed."""
+"""Records are found again when nothing that determines their numbers has changed, the card of a GPU included."""
 
 from __future__ import annotations
 
 import copy
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,8 +16,38 @@ from suite.config.run import checked_run
 from suite.core.files import write_atomically
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.runner import provenance
-from suite.runner.runs import Run
+from suite.runner.run import ActiveRun
+from suite.runner.runs import Run, expand
 from suite.runner.store import Store, key_of, source_hash
+
+SMALL = ("system=axonn", "model=gpt_tiny", "grid.inter=1", "launch.memory_check=false")
+
+
+def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, *rows: str) -> None:
+    """A program nvidia-smi that prints `rows`, and fails for an unknown id."""
+    program = folder / "nvidia-smi"
+    lines = " ".join(f"'{row}'" for row in rows)
+    program.write_text(f"#!/bin/sh\ncase $1 in --id=7) exit 6;; esac\nprintf '%s\\n' {lines}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    provenance.gpus.cache_clear()
+
+
+def test_two_cards_share_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (on_gpu,), (on_cpu,) = (expand([*SMALL, f"launch.device={device}"]) for device in ("cuda", "cpu"))
+    keys = set()
+    for card in ("NVIDIA H100 80GB HBM3, 580.1", "NVIDIA H200, 580.1", "NVIDIA H200, 580.2"):
+        smi(tmp_path, monkeypatch, card)
+        name, driver = card.split(", ")
+        assert provenance.circumstances(on_gpu.config)["gpus"] == [f"{name}, driver {driver}"]
+        assert "gpus" not in provenance.circumstances(on_cpu.config)
+        notes = [ActiveRun(run, tmp_path, "together")._notes() for run in (on_gpu, on_cpu)]
+        assert notes == [(f"on {name}, driver {driver}",), ()], "the page shows the card next to its numbers"
+        keys |= {replace(run).key for run in (on_gpu, on_cpu)}
+    assert len(keys) == 4
+    provenance.gpus.cache_clear()
+
 
 HERE = {"machine": {"cores": 2}, "versions": {"torch": "2.13"}, "source": "0123"}
 RERUN, RUN = get_args(Rerun), resolve([])

@@ -1,12 +1,19 @@
-"""Bytes of model states: the papers' formulas and the allocator agree.
+"""Bytes of model states, the budget of a stage, and activation checkpoints, by the papers' formulas and by hand.
 
-Whether a model fits is decided from these sums before any rank starts.
-"""
+A rank of 10 weights with one moment takes 40 + 40 + 40 bytes in float32. A microbatch keeps 100 bytes, needs 20 more
+while a pass runs, and arrives as a message of 8."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 import pytest
 
+from suite.core.errors import InvalidRequest
+from suite.core.op import FlushInterval, Place
+from suite.memory.budget import Budget
+from suite.memory.checkpointing import activations, checkpoint_interval, resolve_interval
 from suite.memory.layout import (
     Layout,
     compressed,
@@ -20,6 +27,101 @@ from suite.memory.layout import (
     sparse,
     zero_1,
 )
+from suite.memory.stage_budget import stage_budget
+from suite.schedule import MessageDriven, OneFOneB
+from suite.workload.stage_memory import MicrobatchMemory
+
+DENSE = dense(10, ("velocity",))
+
+
+# -- stages ----------------------------------------------------------------------------------------------------------
+
+FLUSH, STREAM = FlushInterval(0, 8, None, 0), FlushInterval(0, 24, 1, 0)
+OFFLOADED = offloaded(10, ("moment_1", "moment_2"), bucket=10)
+
+
+def budget(stage: int = 0, **changes: Any) -> Budget:
+    """Of 1F1B on four stages, where stage s has 4 - s microbatches in flight."""
+    usual: dict[str, Any] = {
+        "layout": DENSE,
+        "microbatch_memory": MicrobatchMemory(saved=100, transient=20, input=8),
+        "schedule": OneFOneB(),
+        "interval": FLUSH,
+        **{"extra_versions": 0, "reducing": 0, "overlaps_step": False, "scratch_stays": False},
+    }
+    return stage_budget(place=Place(stage, 4), **{**usual, **changes})
+
+
+def test_message_waits_for_each_microbatch_open_on_the_stage_before() -> None:
+    """1F1B has one more open on the stage before; a message-driven last stage has one of four."""
+    assert [budget(stage).waiting for stage in range(4)] == [0, 8, 8, 8]
+    assert [budget(stage, schedule=MessageDriven()).waiting for stage in range(4)] == [0, 0, 0, 3 * 8]
+    assert budget(3).peak == 3 * 40 + 1 * 100 + 20 + 8
+    two = [budget(stage, interval=FlushInterval(0, 2, None, 0)) for stage in range(4)]
+    assert [(stage.in_flight, stage.waiting) for stage in two] == [(2, 0), (2, 0), (2, 0), (1, 8)]
+
+
+@pytest.mark.parametrize(("half", "width"), [(None, 4), ("float16", 2)])
+def test_extra_versions_are_copies_of_the_weights_that_passes_read(half: str | None, width: int) -> None:
+    layout = resident(10, ("velocity",), half=half)
+    stage = budget(layout=layout, extra_versions=3)
+    assert stage.extra_versions == 3 * 10 * width
+    assert stage.peak == budget(layout=layout).peak + 3 * 10 * width
+
+
+@pytest.mark.parametrize(("overlaps_step", "scratch"), [(False, 160), (True, 160 + 70)])
+def test_reduction_allocates_before_a_step_or_during_it(overlaps_step: bool, scratch: int) -> None:
+    nothing = MicrobatchMemory(0, 0, 0)
+    stage = budget(layout=OFFLOADED, microbatch_memory=nothing, reducing=70, overlaps_step=overlaps_step)
+    assert stage.peak == 4 * 10 + scratch
+
+
+def test_scratch_that_stays_is_counted_with_the_activations() -> None:
+    stage = budget(1, layout=OFFLOADED, scratch_stays=True)
+    assert stage.waiting == 8 + 16 * 10
+    assert stage.peak == 4 * 10 + 3 * 100 + 20 + 8 + 16 * 10
+    assert budget(1, layout=OFFLOADED).peak == 4 * 10 + 3 * 100 + 20 + 8, "the peak is in a pass"
+
+
+def test_activations_by_hand() -> None:
+    """8 layers a stage, every 4th kept: 2 checkpoints of 6 microbatches, a segment's input, and its 4 layers."""
+    assert activations(48, 6, 4) == 6 * 2 + 1 + 4
+    assert activations(48, 1, 48) == 1 + 1 + 48
+    assert activations(50, 5, Fraction(7, 2)) == Fraction(50 * 2, 7) + 1 + Fraction(7, 2)
+
+
+def test_the_rule_takes_the_factor_closest_to_the_root() -> None:
+    for layers, stages, interval in (
+        (48, 6, 8),  # Table II, 12 billion: of 1 2 4 8 the closest to 6.93
+        (48, 12, 4),
+        (96, 24, 4),
+        (96, 48, 2),
+        (48, 2, 6),  # 6 and 8 are both factors of 24; 6.93 is closer to 6
+        (96, 4, 8),  # 8 and 12 of 24, 9.80
+        (90, 3, 10),  # 6 and 10 of 30, 9.49
+        (36, 1, 6),  # the root itself
+        (144, 9, 16),  # 8 and 16 are equally close to 12: 27 activations with 8, 26 with 16
+        (7, 7, 1),
+    ):
+        assert checkpoint_interval(layers, stages) == interval, (layers, stages)
+    for stages, legal in ((5, "4 stages"), (49, "48 stages"), (0, "1 stage")):
+        with pytest.raises(InvalidRequest) as caught:
+            checkpoint_interval(48, stages)
+        assert caught.value.legal == legal
+
+
+def test_setting_resolves_to_an_interval() -> None:
+    cases: list[tuple[int | str | None, list[int], int | None]] = [
+        (None, [3, 4], None),
+        ("auto", [8] * 6, 8),
+        ("auto", [2] * 24, 2),
+        (1, [5, 3], 1),
+        (4, [8] * 6, 4),
+        (2, [6, 2, 0], 2),
+    ]
+    for setting, stages, interval in cases:
+        assert resolve_interval(setting, stages) == interval, (setting, stages)
+
 
 ADAM, SGDM = ("moment_1", "moment_2"), ("velocity",)
 SINGLE, MIXED = dense(1000, ADAM), mixed_precision(dense(1000, ADAM))
