@@ -1,8 +1,7 @@
 """Plan of a simulated GPT: model, batch, system and grid.
 
-A plan knows no machine and no clock. The content of a stage is counted in blocks, embedding and head. With
-split="share", every stage has the same fraction of the blocks. Published runs must have come near this fraction where
-their stages do not divide the blocks.
+A plan knows no machine and no clock. With split="share", every stage has the same fraction of the blocks. Published
+runs must have come near this fraction where their stages do not divide the blocks.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from suite.memory.checkpointing import activations
 from suite.memory.layout import Layout, zero_1
 from suite.memory.stage_budget import stage_budget
 from suite.schedule.placement import homes_of, is_plain, places
+from suite.simulate.network.machine import Machine
+from suite.simulate.operations.generation import SoftwareGeneration, generations
+from suite.simulate.operations.setup import TrainingSetup
 from suite.workload import Transformer
-from suite.workload.megatron_activations import HALF, Kernels
+from suite.workload.megatron_activations import FULL, HALF, saved_per_token
 from suite.workload.split import divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory
 
@@ -85,15 +87,6 @@ class SystemModel:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StageBlocks:
-    """Content of a stage: number of blocks (a fraction with split="share"), embedding and head."""
-
-    blocks: float
-    embedding: bool
-    head: bool
-
-
 def transformer(shape: object) -> Transformer:
     """Shape of a GPT. Raises Unsupported for another kind of network."""
     if isinstance(shape, Transformer):
@@ -108,7 +101,7 @@ def transformer(shape: object) -> Transformer:
 class SimulationPlan:
     """A network `shape` trained by `system` on `grid`, with `batch` sequences in microbatches of `microbatch`.
 
-    With `flash` attention, no scores are held.
+    The software `generation` determines the bytes of activations.
     """
 
     shape: Transformer
@@ -117,7 +110,7 @@ class SimulationPlan:
     batch: int
     microbatch: int
     split: str = "even"
-    flash: bool = False
+    generation: str = "megatron"
 
     def __post_init__(self) -> None:
         transformer(self.shape)
@@ -161,65 +154,68 @@ class SimulationPlan:
     def interval(self) -> FlushInterval:
         return FlushInterval(0, self.microbatches, None, 0)
 
-    @cached_property
-    def kernels(self) -> Kernels:
-        return Kernels.of(self.shape, self.grid.tensor, flash=self.flash)
+    @property
+    def boundary(self) -> int:
+        """Bytes of the output of a block for a microbatch."""
+        return HALF * self.microbatch * self.shape.sequence * self.shape.hidden
 
     @property
     def message(self) -> int:
         """Bytes of the activation of a microbatch that a rank sends to the next stage."""
-        whole = round(self.microbatch * self.kernels.boundary)
-        return whole if self.system.scatter_messages == "none" else -(-whole // self.grid.tensor)
+        return self.boundary if self.system.scatter_messages == "none" else -(-self.boundary // self.grid.tensor)
 
     @cached_property
-    def stages(self) -> tuple[StageBlocks, ...]:
-        place = self.places[0]
-        last = place.stages - 1
+    def blocks(self) -> tuple[float, ...]:
+        """Blocks of each stage. The first one also has the embedding, and the last one the head."""
+        stages, end = self.places[0].stages, self.shape.layers + 1
         if self.split == "share":
-            blocks = self.shape.layers / place.stages
-            return tuple(StageBlocks(blocks, stage == 0, stage == last) for stage in range(place.stages))
+            return (self.shape.layers / stages,) * stages
         ranges = divide_ranks(self.shape, homes_of(self.system.schedule, self.grid.inter), self.split)
-        end = self.shape.layers + 1
-        return tuple(StageBlocks(len([i for i in r if 0 < i < end]), 0 in r, end in r) for r in ranges)
+        return tuple(len([index for index in layers if 0 < index < end]) for layers in ranges)
 
-    def parts(self, rank: int) -> StageBlocks:
-        """Content of all stages of pipeline rank `rank` together."""
-        held = [self.stages[stage] for stage in self.places[rank].held_stages]
-        if len(held) == 1:
-            return held[0]
-        return StageBlocks(
-            sum(part.blocks for part in held), any(part.embedding for part in held), any(part.head for part in held)
+    def setup(self, machine: Machine, software: SoftwareGeneration) -> TrainingSetup:
+        """The plan on a machine, with the software of its kernels."""
+        return TrainingSetup(
+            self.shape,
+            machine,
+            software,
+            self.system.schedule,
+            self.grid.tensor,
+            self.grid.inter,
+            self.grid.data,
+            1,
+            self.microbatch,
+            self.batch,
+            precision="float16",
+            recompute="full" if self.recomputes else "none",
+            attention=software.attention,
+            divided=self.blocks,
         )
 
-    def entries(self, rank: int) -> int:
-        """Parameters of pipeline rank `rank`. A tied head on another rank than the embedding is a copy."""
-        return self._entries(self.parts(rank))
-
-    def entries_of_stage(self, stage: int) -> int:
-        """Parameters of one stage. A tied head on another stage than the embedding counts again."""
-        return self._entries(self.stages[stage])
-
-    def _entries(self, model_part: StageBlocks) -> int:
+    def entries(self, *stages: int) -> int:
+        """Parameters of `stages` on one rank. A tied head on another rank than the embedding is a copy."""
         shape = self.shape
-        parameters = model_part.blocks * shape.block().parameters
-        if model_part.embedding:
+        parameters = sum(self.blocks[stage] for stage in stages) * shape.block().parameters
+        if 0 in stages:
             parameters += shape.embedding().parameters
-        if model_part.head:
+        if len(self.blocks) - 1 in stages:
             head = shape.head()
-            parameters += head.parameters + (0 if model_part.embedding else head.tied)
+            parameters += head.parameters + (0 if 0 in stages else head.tied)
         return -(-round(parameters) // self.grid.tensor)
 
     def layout(self, rank: int) -> Layout:
         """Model states of pipeline rank `rank`."""
-        layout = self.system.layout(entries=self.entries(rank), moments=MOMENTS, dtype="float32")
+        layout = self.system.layout(
+            entries=self.entries(*self.places[rank].held_stages), moments=MOMENTS, dtype="float32"
+        )
         return zero_1(self.grid.data)(layout) if self.system.zero_stage else layout
 
     def checkpoint_interval(self, stage: int) -> float:
         """Blocks between two activation checkpoints on `stage`: AxoNN's rule, every block, or none."""
-        blocks = max(1, round(self.stages[stage].blocks))
+        blocks = max(1, round(self.blocks[stage]))
         if self.system.activation_checkpointing == "interval":
             factors = [n for n in range(1, blocks + 1) if blocks % n == 0]
-            layers, stages = self.shape.layers, len(self.stages)
+            layers, stages = self.shape.layers, len(self.blocks)
             return min(factors, key=lambda n: (abs(n - sqrt(layers)), activations(layers, stages, n)))
         return 1 if self.system.activation_checkpointing == "layer" else blocks
 
@@ -228,33 +224,38 @@ class SimulationPlan:
         return self.system.activation_checkpointing != "none"
 
     def microbatch_memory(self, stage: int) -> MicrobatchMemory:
-        """Bytes of one microbatch on `stage`, by the closed form of half-precision kernels.
+        """Bytes of one microbatch on `stage`, by the closed form of the generation's kernels.
 
         They are the checkpoints or all saved activations of the blocks, and the segment that is recomputed. From an
         input gradient to its weight gradient, recomputed blocks too hold the inputs of their products.
         """
-        place = self.places[0]
-        model_part, kernels, size = self.stages[stage], self.kernels, self.microbatch
+        place, blocks, has_head = self.places[0], self.blocks[stage], stage == len(self.blocks) - 1
         apart, layout = self.checkpoint_interval(stage), self.layout(place.rank_of(stage))
+        software, tokens, tensor = (
+            generations()[self.generation],
+            self.microbatch * self.shape.sequence,
+            self.grid.tensor,
+        )
+        kept = tokens * saved_per_token(
+            self.shape, tensor, attention=software.attention, drops=software.dropout, saved=software.saved_bytes
+        )
         # log-probabilities stay until the microbatch's backward pass begins, and are gone when its blocks run again
-        stays, head = (kernels.probabilities, kernels.logits - kernels.probabilities) if model_part.head else (0.0, 0.0)
+        stays, head = (each * has_head * tokens * self.shape.vocabulary / tensor for each in (FULL, HALF))
         if self.recomputes:
-            segment = apart * kernels.kept + kernels.boundary
-            saved, working = model_part.blocks / apart * kernels.boundary + stays, max(segment - stays, head)
+            segment = apart * kept + self.boundary
+            saved, working = blocks / apart * self.boundary + stays, max(segment - stays, head)
         else:
-            saved, working = model_part.blocks * kernels.kept + stays, head
+            saved, working = blocks * kept + stays, head
         dense = 0.0
         if layout["half_gradient"].entries < layout["half"].entries:
             # a layer's gradient is dense until it is compressed (SAMO III-C)
-            dense = HALF * self.shape.block().parameters / self.grid.tensor
-        owed = model_part.blocks * self.shape.block(HALF).owed
-        if model_part.head:
-            owed += self.shape.head(HALF).owed
+            dense = HALF * self.shape.block().parameters / tensor
+        owed = blocks * self.shape.block(HALF).owed + has_head * self.shape.head(HALF).owed
         return MicrobatchMemory(
-            round(size * saved),
-            round(size * working + dense),
+            round(saved),
+            round(working + dense),
             input=self.message if stage else 0,
-            owed=round(size * owed / self.grid.tensor),
+            owed=round(self.microbatch * owed / tensor),
         )
 
     def budget(self, rank: int) -> Budget:

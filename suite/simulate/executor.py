@@ -166,8 +166,8 @@ class Simulated:
         batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
         if config.update_interval is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
-        flash = self.efficiency.flash
-        return SimulationPlan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split, flash)
+        software = self.efficiency.generation or "megatron"
+        return SimulationPlan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split, software)
 
     def candidates(self, config: RunConfig) -> Iterator[SimulationPlan]:
         """Every plan for the number of devices of the config's grid, with the config's batch."""
@@ -175,7 +175,8 @@ class Simulated:
             rule = "plans are searched for GPTs that drain after every batch"
             raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
         shape, devices = transformer(config.model.shape.build()), config.grid.build().size
-        every = plans(shape, self.system(config), devices, config.batch.size, flash=self.efficiency.flash)
+        software = self.efficiency.generation or "megatron"
+        every = plans(shape, self.system(config), devices, config.batch.size, generation=software)
         return (plan for plan in every if self.passes(plan) <= DRIVEN)
 
     def run(self, config: RunConfig) -> ExecutorResult:

@@ -72,7 +72,7 @@ def plans(
     *,
     microbatches: Sequence[int] = MICROBATCHES,
     splits: int = 12,
-    flash: bool = False,
+    generation: str = "megatron",
 ) -> Iterator[SimulationPlan]:
     """Every plan that divides devices, blocks, heads and batch, with a layer on at most `splits` ranks."""
     for tensor in divisors(devices) if system.tensor else [1]:
@@ -86,7 +86,7 @@ def plans(
             for microbatch in microbatches:
                 if batch % (data * microbatch) == 0:
                     grid = Grid(data=data, inter=inter, tensor=tensor)
-                    yield SimulationPlan(shape, system, grid, batch, microbatch, flash=flash)
+                    yield SimulationPlan(shape, system, grid, batch, microbatch, generation=generation)
 
 
 def _stages(schedule: Schedule, ranks: int) -> int:
@@ -117,22 +117,22 @@ def least_seconds(plan: SimulationPlan, machine: Machine, efficiency: Efficiency
     network = _network(plan, machine, efficiency)
     last, split = place.stages - 1, is_split(plan.system.schedule)
     # a gradient does not wait for the weight gradients of a split backward pass
-    back = [whole - split * weight for whole, weight in zip(cost.backward, cost.weight, strict=True)]
+    back = [one.input if split else one.backward for one in cost.passes]
     ahead, behind, out, home = [0.0], [0.0], [0.0] * place.stages, [0.0] * place.stages
     for stage in range(last):
         here, there = (plan.grid.rank(data=0, inter=place.rank_of(each)) for each in (stage, stage + 1))
         link = network.link(here, there)
         sent, returned = (link.seconds(size) if here != there else 0.0 for size in (cost.size, cost.back))
-        ahead.append(ahead[stage] + cost.forward[stage] + sent)
+        ahead.append(ahead[stage] + cost.passes[stage].forward + sent)
         behind.append(behind[stage] + back[stage] + returned)
         if plan.system.blocking_sends:
             out[stage], home[stage + 1] = sent, returned
     in_flight = max(1, plan.system.schedule.in_flight(place, plan.interval) // len(place.held_stages))
-    seconds = -(-plan.microbatches // in_flight) * (ahead[last] + cost.forward[last] + back[last] + behind[last])
+    seconds = -(-plan.microbatches // in_flight) * (ahead[last] + cost.passes[last].forward + back[last] + behind[last])
     for each in plan.places:
         held, first = each.held_stages, min(each.held_stages)
-        gradients = sum(cost.forward[stage] + back[stage] + out[stage] + home[stage] for stage in held)
-        weights = split * sum(cost.weight[stage] for stage in held)
+        gradients = sum(cost.passes[stage].forward + back[stage] + out[stage] + home[stage] for stage in held)
+        weights = split * sum(cost.passes[stage].weight for stage in held)
         step = sum(chunk.step for chunk in cost.update(each.rank))
         updated = plan.microbatches * (gradients + weights) + step
         seconds = max(seconds, ahead[first] + max(updated, plan.microbatches * gradients - home[first] + behind[first]))

@@ -1,50 +1,53 @@
-"""Activation bytes and memory traffic of half-precision transformer kernels, per block and sequence.
+"""Bytes that a transformer block saves for its backward pass, by the kernels of published training software.
 
 The papers ran Megatron's kernels from before fused attention, which write the attention scores to memory. These scores
-dominate long sequences. Flash attention writes one statistic per token and head instead. `tensor` ranks split a block
-(Shoeybi et al.).
+dominate long sequences. Flash attention writes one statistic per token and head instead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from suite.workload.transformer import Transformer
+from suite.workload.transformer import DecoderOnly
 
 HALF, FULL = 2, 4  # bytes
+SCORES = ("unfused", "fused_softmax")  # attention kernels that write the scores to memory
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """Bytes of one rank for one sequence.
+def saved_per_token(
+    model: DecoderOnly,
+    tensor: int = 1,
+    *,
+    attention: str = "fused_softmax",
+    drops: bool = True,
+    keeps_scores: bool = True,
+    fused_norm: bool = True,
+    entry: int = HALF,
+    saved: float = HALF,
+    sequence_parallel: bool = False,
+    context: int = 1,
+) -> float:
+    """Bytes that a block saves for one token on one of `tensor` tensor-parallel ranks, including its input.
 
-    Attributes:
-        kept: Bytes that a block saves for its backward pass, including its input (Korthikanti et al. 2022, Equation 2:
-            s h (10 + 24 / t) + 5 a s^2 / t; with flash attention 4 a s / t in place of the last term).
-        moved: Bytes that the element-wise kernels of a block's forward pass read and write. Two norms read and write
-            their input (8 s h). Biases, dropout and residuals after attention and the MLP read two tensors and write
-            one and a mask (14 s h). Queries, keys and values are transposed (12 s h / t). The MLP applies GELU (16 s h
-            / t). Scores, where there are any, are written, scaled with softmax, and read (8 a s^2 / t).
-        boundary: Output of a block, which is the message at the end of a stage.
-        logits: Output of the head in half precision, and its log-probabilities in single precision.
-        probabilities: Log-probabilities, which the loss saves for its backward pass.
+    Half-precision kernels with dropout save h (10 + 24 / t) + 5 a s / t bytes per token (Korthikanti et al. 2022,
+    Equation 2), and with flash attention 4 a / t in place of the last term.
+
+    Args:
+        drops: Whether attention and residuals have dropout, whose masks are saved.
+        keeps_scores: Whether attention scores, where there are any, are saved and not computed again.
+        fused_norm: Whether a norm is one kernel, without single-precision intermediates.
+        entry: Bytes of an activation entry.
+        saved: Bytes of an entry of a product's input.
+        sequence_parallel: Whether norms and residuals are split over the tensor-parallel ranks.
+        context: Context-parallel ranks, over which the scores of a token are divided.
     """
-
-    kept: float
-    moved: float
-    boundary: float
-    logits: float
-    probabilities: float
-
-    @classmethod
-    def of(cls, shape: Transformer, tensor: int = 1, *, flash: bool = False) -> Kernels:
-        s, h = shape.sequence, shape.hidden
-        scores = 0.0 if flash else shape.heads * s * s / tensor
-        statistics = FULL * shape.heads * s / tensor if flash else 0.0
-        return cls(
-            kept=s * h * (10 + 24 / tensor) + 5 * scores + statistics,
-            moved=s * h * (22 + 28 / tensor) + 8 * scores,
-            boundary=HALF * s * h,
-            logits=(HALF + FULL) * s * shape.vocabulary / tensor,
-            probabilities=FULL * s * shape.vocabulary / tensor,
-        )
+    h, f = model.hidden, model.ffn
+    norm = entry if fused_norm else entry + FULL + FULL  # input, and single-precision intermediates
+    whole = 2 * norm * h + 2 * saved * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
+    split = entry * (h + 2 * model.key_width) + saved * h + (entry * (2 if model.gated else 1) + saved) * f
+    if attention not in SCORES:
+        split += FULL * model.heads  # one statistic per token and head
+    elif keeps_scores:
+        # softmax, and with dropout its output and mask; apart, also single-precision probabilities
+        each = entry + (entry + 1 if drops else 0)
+        each += FULL + HALF if attention == "unfused" and entry == HALF else 0
+        split += each * model.sequence * model.heads / context
+    return whole / (tensor if sequence_parallel else 1) + split / tensor

@@ -106,8 +106,8 @@ def machine(**changes: Any) -> Machine:
 
 
 def efficiency(**changes: Any) -> Efficiency:
-    """Products at the machine's peak, and nothing else."""
-    return Efficiency(**{"name": "small", "products": 1.0, "traffic": 0.0, **changes})
+    """Products at the machine's peak; a GPT's blocks have the kernels of Megatron-LM."""
+    return Efficiency(**{"name": "small", "products": 1.0, "traffic": 0.0, "generation": "megatron", **changes})
 
 
 def system(**changes: Any) -> SystemModel:

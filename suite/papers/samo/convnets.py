@@ -16,9 +16,10 @@ from suite.claims.panel import Claims, Panel, figure
 from suite.core.errors import InvalidRequest
 from suite.memory.layout import Layout, zero_1
 from suite.models.image_shapes import VGG, WideResNet
-from suite.simulate.cost.plan_cost import HALF, STEPPED
+from suite.simulate.cost.plan_cost import HALF
 from suite.simulate.kernel import Kernel
 from suite.simulate.network.network import Fabric, Ring, ring_volume
+from suite.simulate.operations.generation import generations
 from suite.workload import Network, flops
 
 BATCH, GPUS = 128, (16, 32, 64, 128)  # Table I
@@ -59,13 +60,14 @@ def parts(lab: Lab, model: str, system: str, gpus: int) -> Parts:
     states, layers = layout(lab, model, system, gpus), len(network.shapes())
     products = flops.training(network, BATCH // gpus) / (efficiency.products * machine.best_product("float16"))
     passes = products + PASSES * layers * efficiency.launch
+    stepped = (generations()[efficiency.generation].step_bytes - MOMENT) * states["master"].entries
     if "index" in {state.name for state in states}:
         passes += efficiency.compress * states["half"].entries
+        stepped += HALF * (states["half"].entries - states["master"].entries)  # pruned weights are written too
     volume = lab.system(SAMO_MODELLED.get(system, system)).allreduces_per_update * ring_volume(
         states["half_gradient"].bytes, gpus
     )
-    traffic = (STEPPED - MOMENT) * states["master"].entries + HALF * states["half"].entries
-    step = traffic / (machine.memory_bandwidth * (efficiency.traffic or 1.0))
+    step = stepped / (machine.memory_bandwidth * (efficiency.traffic or 1.0))
     return Parts(passes, _ring_seconds(lab, gpus, volume), step)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suite.workload import Transformer
-from suite.workload.megatron_activations import Kernels
+from suite.workload.megatron_activations import saved_per_token
 
 
 def forward_flops(batch: int, **shape: Any) -> int:
@@ -15,4 +15,5 @@ def forward_flops(batch: int, **shape: Any) -> int:
 
 def saved_bytes(batch: int, **shape: Any) -> float:
     """Bytes that sequences leave for the backward pass, by the account of activations in half precision."""
-    return batch * Kernels.of(Transformer(layers=1, vocabulary=1, **shape)).kept
+    model = Transformer(layers=1, vocabulary=1, **shape)
+    return batch * model.sequence * saved_per_token(model)

@@ -1,1 +1,1 @@
-"""Cost models: seconds of an op, from a trace or from a roofline."""
+"""Cost models: seconds of an op, from a trace or from kernels."""

@@ -8,11 +8,10 @@ with the same constants. A calibrated constant names the claims that it was fitt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
-from suite.core.errors import Broken, UnknownName, refuse
-from suite.simulate.operations.generation import generations
-from suite.simulate.operations.setup import FLASH
+from suite.core.errors import Broken, InvalidRequest, UnknownName, refuse
+from suite.simulate.operations.generation import SoftwareGeneration, generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,8 @@ class Efficiency:
     Attributes:
         products: Rate of dense matrix products over the best published one of the device (Machine.sustained); with a
             generation, that of large products.
-        generation: Software generation of a GPT's kernels (suite.simulate.operations.generation); empty for products by
-            their flops and other kernels by their bytes, as in the model of single layers.
+        generation: Software generation of a GPT's kernels (suite.simulate.operations.generation); empty for networks
+            that are modelled layer by layer.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`.
         states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach in the
             model of single layers; null for the value of `traffic`.
@@ -101,10 +100,28 @@ class Efficiency:
         whole = isinstance(self.adapters, int) and self.adapters >= 1
         yield not whole, "adapters", self.adapters, "a whole number, at least 1", "1"
 
-    @property
-    def flash(self) -> bool:
-        """Whether the attention kernels hold no scores."""
-        return bool(self.generation) and generations()[self.generation].attention in FLASH
+    def software(self, family: str, system: str, *, sparse: bool) -> SoftwareGeneration:
+        """Software of the blocks of a GPT: the generation with these constants, on devices of a family.
+
+        Args:
+            system: Name of the system, whose own build of the kernels `relative` may name.
+            sparse: Whether products with weights skip pruned entries.
+
+        Raises InvalidRequest without a generation.
+        """
+        if not self.generation:
+            rule = "kernels of a GPT's blocks belong to a software generation"
+            raise InvalidRequest("efficiency.generation", "", rule=rule, legal="efficiency.generation=compiled")
+        build = self.relative.get(system, 1.0)
+        return replace(
+            generations()[self.generation],
+            products={family: self.products * build},
+            sparse=self.sparse * build if sparse else 0.0,
+            within=self.within,
+            between=self.network,
+            collective=self.collective,
+            hop=self.hop,
+        )
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:

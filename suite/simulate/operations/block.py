@@ -6,7 +6,7 @@ moves twice the bytes of its element-wise kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
@@ -49,6 +49,9 @@ class BlockKernels:
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup, self.device = setup, DeviceRates(setup.machine, setup.generation)
+        share = setup.generation.sparse or setup.generation.share(setup.machine.family)
+        pruned = replace(setup.generation, products={setup.machine.family: share})
+        self.weight_rates = DeviceRates(setup.machine, pruned)
         self.tensor = SpacedRanks(setup.tensor)
 
     # -- products ----------------------------------------------------------------------------------------------------
@@ -79,9 +82,9 @@ class BlockKernels:
     @cached_property
     def weights(self) -> BlockTimes:
         """Products with weights."""
-        forward = sum(self._seconds(product) for product in self.products)
-        pairs = [self._gradients(product) for product in self.products]
-        return BlockTimes(forward, sum(self._seconds(a) for a, _ in pairs), sum(self._seconds(b) for _, b in pairs))
+        forward, precision = self.products, self.setup.precision
+        groups = (forward, *zip(*map(self._gradients, forward), strict=True))
+        return BlockTimes(*(sum(self.weight_rates.product(each, precision) for each in group) for group in groups))
 
     # -- attention ---------------------------------------------------------------------------------------------------
 
@@ -189,12 +192,13 @@ class BlockKernels:
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
-    def computation(self, weights: BlockTimes) -> BlockTimes:
-        """One block without communication and recomputation, with the given seconds of products with weights.
+    @cached_property
+    def computation(self) -> BlockTimes:
+        """One block without communication and recomputation.
 
         A pass takes at least the time in which the host launches its kernels.
         """
-        generation = self.setup.generation
+        generation, weights = self.setup.generation, self.weights
         launched = generation.kernels * generation.dispatch
         forward = weights.forward + self.attention[0] + self.elementwise
         backward = weights.input + self.attention[1] + 2 * self.elementwise
@@ -203,21 +207,26 @@ class BlockKernels:
     @cached_property
     def block(self) -> BlockTimes:
         """One block with its communication, and with the recomputation of the setup."""
-        setup, generation = self.setup, self.setup.generation
-        attention, tensor, context = self.attention, self.tensor_parallel, self.context_parallel
-        kernels = self.computation(self.weights)
+        setup, attention = self.setup, self.attention
+        tensor, context = self.tensor_parallel, self.context_parallel
+        kernels = self.computation
         again = {
             "none": 0.0,
             "selective": attention[0],
             "operators": self.elementwise + self.weights.forward / 2,
             "alternate": (kernels.forward + tensor[0] + context[0]) / 2,
-            "full": kernels.forward + tensor[0] + context[0] + generation.recompute_host,
+            "full": self.repeated + tensor[0] + context[0],
         }[setup.recompute]
         return BlockTimes(
             kernels.forward + tensor[0] + context[0],
             kernels.input + tensor[1] + context[1] + again,
             kernels.weight,
         )
+
+    @property
+    def repeated(self) -> float:
+        """Seconds in which a block is computed again, without communication."""
+        return self.computation.forward + self.setup.generation.recompute_host
 
     @property
     def padded_vocabulary(self) -> int:

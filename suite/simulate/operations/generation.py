@@ -43,6 +43,8 @@ class SoftwareGeneration:
             families that are not named.
         flash: Share of peak that the forward and the backward pass of each flash kernel reach, by family of devices,
             relative to large matrix products. "other" holds for families that are not named.
+        sparse: The same as products where pruned weights are skipped, credited with the flops of dense ones; 0 for
+            dense products.
         traffic: Share of a device's memory bandwidth that element-wise kernels reach.
         norm_bytes, unfused_norm_bytes: Bytes per entry that a norm moves in one kernel, and in several kernels with
             single-precision intermediates.
@@ -83,6 +85,7 @@ class SoftwareGeneration:
     flash: Mapping[str, Mapping[str, tuple[float, float]]]
     flash_version: Mapping[str, str] = field(default_factory=lambda: {"other": "flash2"})
     name: str = ""
+    sparse: float = 0.0
     traffic: float = 0.8
     norm_bytes: float = 4.0
     unfused_norm_bytes: float = 47.0

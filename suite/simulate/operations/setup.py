@@ -46,6 +46,7 @@ class TrainingSetup:
         fused_norm: Whether a norm is one kernel.
         dropout: Whether the model trains with dropout; None for what is usual in the generation.
         split: Blocks of the stages: even, ends_less (one block fewer on the first and the last stage), or flops.
+        divided: Blocks of each stage, which may be fractions, in place of a split.
         vocabulary: Whether the last stage holds the language head, or all stages share it.
         offload: Whether the optimizer states are in host memory.
         waits_for_all: Whether no stage updates before every stage has drained (global norm of the gradients).
@@ -71,6 +72,7 @@ class TrainingSetup:
     fused_norm: bool = True
     dropout: bool | None = None
     split: str = "even"
+    divided: tuple[float, ...] = ()
     vocabulary: str = "last"
     offload: bool = False
     waits_for_all: bool = True
@@ -151,8 +153,10 @@ class TrainingSetup:
         return self.microbatch * self.model.sequence / self.context
 
     @cached_property
-    def blocks(self) -> tuple[int, ...]:
+    def blocks(self) -> tuple[float, ...]:
         """Blocks of each stage."""
+        if self.divided:
+            return self.divided
         layers, stages = self.model.layers, self.stages
         if self.split == "ends_less" and stages > 1:
             inner, rest = divmod(layers + 2, stages)

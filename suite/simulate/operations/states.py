@@ -8,7 +8,8 @@ sources.yaml has the source and the range of each constant.
 
 from __future__ import annotations
 
-from suite.simulate.operations.setup import FLASH, TrainingSetup
+from suite.simulate.operations.setup import TrainingSetup
+from suite.workload.megatron_activations import saved_per_token
 
 HALF, FULL = 2, 4
 MOMENTS = 8  # bytes per parameter of Adam's two moments
@@ -43,33 +44,27 @@ def shard_ranks(setup: TrainingSetup) -> int:
     return min(setup.shard_group or setup.data * setup.context, setup.data * setup.context)
 
 
-def saved_per_token(setup: TrainingSetup) -> float:
-    """Bytes that a block saves for the backward pass of one token, without recomputation of whole blocks."""
-    model, tensor = setup.model, setup.tensor
-    h, f = model.hidden, model.ffn
-    per_rank = tensor if setup.sequence_parallel else 1
-    drops = setup.drops
-    entry = setup.entry_bytes
-    saved = FULL if entry == FULL else setup.generation.saved_bytes
-    norm = entry if setup.fused_norm else entry + FULL + FULL  # input, and single-precision intermediates
-    whole = 2 * norm * h + 2 * saved * h + (2 * h if drops else 0)  # inputs and outputs of norms, masks of dropout
-    split = entry * (h + 2 * model.key_width) + saved * h + (entry * (2 if model.gated else 1) + saved) * f
-    scores = 0.0
-    if setup.attention in ("unfused", "fused_softmax") and setup.recompute != "selective":
-        # softmax, and with dropout its output and mask; apart, also single-precision probabilities
-        each = entry + (entry + 1 if drops else 0)
-        each += FULL + HALF if setup.attention == "unfused" and entry == HALF else 0
-        scores = each * model.sequence * model.heads / setup.context
-    if setup.attention in FLASH:
-        split += FULL * model.heads  # one statistic per token and head
-    return whole / per_rank + (split + scores) / tensor
+def saved_bytes(setup: TrainingSetup) -> float:
+    """Bytes that a block saves for the backward pass of a microbatch, without recomputation of whole blocks."""
+    return setup.tokens * saved_per_token(
+        setup.model,
+        setup.tensor,
+        attention=setup.attention,
+        drops=setup.drops,
+        keeps_scores=setup.recompute != "selective",
+        fused_norm=setup.fused_norm,
+        entry=setup.entry_bytes,
+        saved=FULL if setup.entry_bytes == FULL else setup.generation.saved_bytes,
+        sequence_parallel=setup.sequence_parallel,
+        context=setup.context,
+    )
 
 
 def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
     """Bytes of the activations of a rank with at most `in_flight` microbatches of one stage each."""
     held = setup.places[rank].held_stages
     blocks = max(setup.blocks[stage] for stage in held)
-    whole = saved_per_token(setup) * setup.tokens
+    whole = saved_bytes(setup)
     per_rank = setup.tensor if setup.sequence_parallel else 1
     inputs = setup.entry_bytes * setup.model.hidden * setup.tokens / per_rank
     if setup.recompute == "full":

@@ -21,7 +21,8 @@ ROUNDS, MOST, LEAST = 8, 128, 4
 """Microbatches that are simulated: in pipeline sizes, at most, and at least in pipeline sizes. The steady state of more
 is extrapolated."""
 BUCKETS = 16  # buckets of a reduction; the last one is never hidden
-FETCHED = 12  # bytes per parameter that an offloaded step moves each way
+FETCHED = 12  # bytes per parameter that an offloaded step moves each way: full-precision weight and two moments
+STEP_KERNELS = 4.0  # kernels of a step in device memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class StageCosts:
             total += kernels.head
         return total
 
-    def _sharded(self, block: BlockTimes, blocks: int) -> BlockTimes:
+    def _sharded(self, block: BlockTimes, blocks: float) -> BlockTimes:
         """Seconds of blocks, in which the weights of the next block are gathered during the current one."""
         setup = self.setup
         if setup.sharding != "parameters":
@@ -188,7 +189,7 @@ class StageCosts:
         if setup.offload:
             return 2 * FETCHED * entries / (setup.machine.host.bandwidth * setup.generation.between)
         moved = setup.generation.step_bytes * entries
-        return self.kernels.device.elementwise(moved, 4.0)
+        return self.kernels.device.elementwise(moved, STEP_KERNELS)
 
 
 def slowest_of_nodes(setup: TrainingSetup) -> float:

@@ -66,13 +66,13 @@ PARAMETERS = {"wideresnet_101": 126_886_696, "vgg_19": 143_667_240}
 def test_a_batch_by_hand() -> None:
     """VGG-19 on 32 GPUs: three passes of four images of 39.26 Gflop and of 19 layers.
 
-    The ring reduces 287 MB over six nodes with two adapters each. A step moves 28 + 2 bytes per parameter.
+    The ring reduces 287 MB over six nodes with two adapters each. A step moves 44 - 8 bytes per parameter.
     """
     phases = parts(lab(), "vgg_19", "axonn", 32)
     assert phases.passes == pytest.approx(4 * 3 * 39.264e9 / RATE + 3 * 19 * LAUNCH, rel=1e-4)
     ring = 2 * 31 / 32 * 2 * PARAMETERS["vgg_19"]
     assert phases.reduction == pytest.approx(1e-5 + 62 * 5e-6 + ring / (2 * 12.5e9 * 0.8), rel=1e-9)
-    assert phases.step == pytest.approx(30 * PARAMETERS["vgg_19"] / TRAFFIC, rel=1e-9)
+    assert phases.step == pytest.approx(36 * PARAMETERS["vgg_19"] / TRAFFIC, rel=1e-9)
     assert phases.seconds == phases.passes + phases.reduction + phases.step
 
 
@@ -82,12 +82,12 @@ def test_samo_sends_a_tenth_and_compresses_and_deepspeed_steps_on_its_share() ->
     latency = 1e-5 + 2 * 63 * 5e-6
     assert pruned.reduction - latency == pytest.approx((dense.reduction - latency) / 10, rel=1e-6)
     assert pruned.passes - dense.passes == pytest.approx(3.4e-12 * PARAMETERS[model], rel=1e-6)
-    assert pruned.step == pytest.approx((28 * 0.1 + 2) * PARAMETERS[model] / TRAFFIC, rel=1e-6)
+    assert pruned.step == pytest.approx((36 * 0.1 + 2 * 0.9) * PARAMETERS[model] / TRAFFIC, rel=1e-6)
     ours, theirs = (parts(lab(), "vgg_19", system, 128) for system in ("axonn", "deepspeed_3d"))
     latency = 1e-5 + 2 * 127 * 5e-6
     assert theirs.reduction - latency == pytest.approx(1.5 * (ours.reduction - latency), rel=1e-6)
     assert theirs.passes == ours.passes, "torchvision's layers are everyone's"
-    assert theirs.step < ours.step / 10
+    assert theirs.step < ours.step / 100
 
 
 def test_gpus_that_do_not_divide_the_batch_are_refused() -> None:

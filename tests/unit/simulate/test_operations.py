@@ -29,7 +29,7 @@ from suite.simulate.operations.layouts import (
     ranked,
 )
 from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.operations.states import fullest_device, memory, parameters, saved_per_token
+from suite.simulate.operations.states import fullest_device, memory, parameters, saved_bytes
 from suite.simulate.operations.step import StageCosts, TrainingSimulator, simulate_step
 from suite.workload import LanguageModel, Transformer
 from tests.support.modelled import machine
@@ -192,18 +192,18 @@ def test_bytes_of_states_per_parameter(changed: dict[str, Any], expected: list[f
 def test_saved_bytes_follow_korthikanti() -> None:
     """A block with dropout saves s h (34 + 5 a s / h) bytes (Korthikanti et al. 2022, Equation 1)."""
     drops = setup(model=GPT, attention="fused_softmax", generation=DROPS)
-    saved = saved_per_token(drops)
-    assert saved == pytest.approx(1024 * (34 + 5 * 16 * 512 / 1024), rel=0.06)
-    assert saved_per_token(replace(drops, tensor=4, sequence_parallel=True)) == pytest.approx(saved / 4)
-    assert saved / 4 < saved_per_token(replace(drops, tensor=4)) < saved
+    saved = saved_bytes(drops)
+    assert saved == pytest.approx(drops.tokens * 1024 * (34 + 5 * 16 * 512 / 1024), rel=0.06)
+    assert saved_bytes(replace(drops, tensor=4, sequence_parallel=True)) == pytest.approx(saved / 4)
+    assert saved / 4 < saved_bytes(replace(drops, tensor=4)) < saved
     unfused = replace(drops, attention="unfused")
     without = replace(unfused, dropout=False)  # it replaces that of the generation
     assert (unfused.drops, without.drops) == (True, False)
-    assert saved_per_token(unfused) - saved_per_token(without) == pytest.approx(2 * 1024 + 3 * 512 * 16)
+    assert saved_bytes(unfused) - saved_bytes(without) == pytest.approx(drops.tokens * (2 * 1024 + 3 * 512 * 16))
     assert BlockKernels(unfused).attention[0] > BlockKernels(without).attention[0]
     single = setup(**SINGLE)
     assert BlockKernels(single).activation == 2 * BlockKernels(setup()).activation
-    assert saved_per_token(single) > saved_per_token(setup(attention="fused_softmax"))
+    assert saved_bytes(single) > saved_bytes(setup(attention="fused_softmax"))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

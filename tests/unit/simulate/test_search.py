@@ -55,16 +55,14 @@ def test_the_best_plan_is_the_one_that_trying_all_finds(name: str) -> None:
 
 
 def test_memory_decides_which_plans_there_are() -> None:
-    """The quickest of all needs more than there is: with less memory a slower plan is found, with more stages."""
-    quick = {"between": Link(0.0, 1e6), "within": Link(0.0, 1e6), "memory_bandwidth": 1e9}
-    free, tight, least = (
-        best(CANDIDATES, machine(memory=memory, **quick), efficiency()) for memory in (78_656, 45_000, 22_208)
-    )
-    assert (free.fit, free.tried, free.steps[0].plan.grid) == (9, 9, Grid(data=4))
-    assert (tight.fit, tight.tried) == (6, 9)
-    assert (tight.steps[0].plan.grid, tight.steps[0].plan.microbatch) == (Grid(data=2, inter=2), 1)
-    assert tight.steps[0].seconds > free.steps[0].seconds
-    assert least.steps[0].plan.peak == min(plan.peak for plan in CANDIDATES) == 22_208
+    """With less memory fewer plans are left, down to the one that needs least."""
+    least = min(CANDIDATES, key=lambda plan: plan.peak)
+    for memory in (78_656, 45_000, least.peak):
+        fit = [plan for plan in CANDIDATES if plan.peak <= memory]
+        found = best(CANDIDATES, machine(memory=memory), efficiency())
+        assert (found.fit, found.tried) == (len(fit), 9)
+        assert found.steps[0].seconds == min(run(plan, machine(), efficiency()).makespan for plan in fit)
+    assert found.steps[0].plan == least
     with refused(DoesNotFit, "devices", 4, rule="the fullest device fits its memory of 1 kB"):
         best(CANDIDATES, machine(memory=1000), efficiency())
 
@@ -91,7 +89,7 @@ def test_plans_that_do_not_fit_or_divide_are_refused() -> None:
 
 FLAGS: dict[str, Any] = {"activation_checkpointing": "none", "device_initiated": True}
 FAR = machine(peak={"float16": 66560.0}, within=Link(1.0, 1e30), between=Link(1.0, 1e30), memory_bandwidth=1e9)
-SLOW = machine(peak={"float16": 1e6}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, 20 ms a pass
+SLOW = machine(peak={"float16": 1e9}, devices_per_node=1, memory_bandwidth=1e9)  # 6.4 s a message, passes of ms
 BLOCKING = system(**FLAGS, blocking_sends=True, schedule=OneFOneB())
 
 

@@ -24,6 +24,7 @@ from suite.runner.runs import freeze
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.cost.plan_cost import PlanCost
 from suite.simulate.executor import Simulated, dominating, first_replica
+from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds
 from suite.simulate.search import best, plans, run
 from suite.workload import flops
 from tests.support.modelled import conf, shape, simulated
@@ -168,10 +169,8 @@ def test_scores_are_held_only_by_kernels_that_write_them(generation: str, search
     executor = Simulated(machine=SUMMIT, efficiency=efficiency)
     settings = checked_run(resolved("model=gpt3_xl"))
     planned = next(executor.candidates(settings)) if search else executor.of(settings)
-    net, tensor = planned.shape, planned.grid.tensor
-    held = planned.kernels.kept - net.sequence * net.hidden * (10 + 24 / tensor)
-    each = 4 if generation in ("flash", "compiled") else 5 * net.sequence  # bytes: a statistic, or the scores
-    assert held == each * net.heads * net.sequence / tensor
+    writes = generation not in ("flash", "compiled")
+    assert (planned.peak > replace(planned, generation="flash").peak) is writes
 
 
 def test_every_rank_gives_what_one_replica_gives(tmp_path: Path) -> None:
@@ -224,12 +223,13 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
     count, stages, kernels = 16 // planned.grid.data, planned.grid.inter, cost.kernels
     blocks, ends = planned.shape.layers / stages, kernels.head + kernels.embedding
     compressed = SAMO.compress * sum(map(planned.entries, range(stages))) / stages
-    tied = 2 * planned.shape.head().tied / planned.grid.tensor / SUMMIT.link(0, planned.grid.size - 1).bandwidth
+    matrix, pair = 2 * planned.shape.head().tied / planned.grid.tensor, SpacedRanks(2, planned.grid.size // stages)
+    tied = all_reduce_seconds(matrix, pair, SUMMIT, cost.setup.generation)
     expected = {
-        TENSOR_REDUCE: count * blocks * 3 * cost.sums(),
-        RECOMPUTE: count * blocks * cost.again(),
-        FORWARD: count * (blocks * kernels.block.forward + ends.forward / stages),
-        BACKWARD: count * (blocks * kernels.block.backward + ends.backward / stages),
+        TENSOR_REDUCE: count * blocks * 3 * kernels.tensor_parallel[0],
+        RECOMPUTE: count * blocks * kernels.repeated,
+        FORWARD: count * (blocks * kernels.computation.forward + ends.forward / stages),
+        BACKWARD: count * (blocks * kernels.computation.backward + ends.backward / stages),
         MESSAGE: count * 2 * (2 * stages - 2) * software.message / stages,
         COMPRESS: count * compressed if planned.system.name == "axonn_samo" else 0.0,
         TIE: 2 * tied / stages if planned.system.tied_embeddings else 0.0,

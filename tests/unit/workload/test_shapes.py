@@ -13,7 +13,7 @@ import pytest
 
 from suite.core.errors import InvalidRequest
 from suite.workload import Transformer
-from suite.workload.megatron_activations import Kernels
+from suite.workload.megatron_activations import saved_per_token
 from suite.workload.recurrent import GNMT, ResidualLSTM
 from tests.support.refusals import refused
 
@@ -58,19 +58,6 @@ def test_gpt_bytes_by_hand() -> None:
     assert [layer.name for layer in TINY.shapes()] == ["embedding", "block", "head"]
 
 
-def test_bytes_of_megatrons_kernels_by_hand() -> None:
-    """With s h = 32 and a s^2 = 32. Kept: 34 s h + 5 a s^2. Moved: 8 + 14 + 12 + 16 s h and 8 a s^2.
-
-    Six bytes for each of 4 x 16 logits. On two ranks 10 s h of the saved and 22 s h of the moved bytes are on both.
-    """
-    shape = Transformer(layers=4, hidden=8, heads=2, sequence=4, vocabulary=16)
-    kept, moved = 34 * 32 + 5 * 32, 50 * 32 + 8 * 32
-    assert Kernels.of(shape) == Kernels(kept, moved, boundary=2 * 32, logits=6 * 64, probabilities=4 * 64)
-    kept, moved = 10 * 32 + 12 * 32 + 5 * 16, 22 * 32 + 14 * 32 + 8 * 16
-    assert Kernels.of(shape, 2) == Kernels(kept, moved, boundary=2 * 32, logits=6 * 32, probabilities=4 * 32)
-    assert shape.block(2).output == 2 * 32, "a boundary is a message"
-
-
 @pytest.mark.parametrize(
     ("shape", "tensor", "units"),
     [  # Korthikanti et al. 2022, Equations 1 and 2, in units of s b h: 34 + 5 a s / h, and 10 + (24 + 5 a s / h) / t
@@ -80,7 +67,7 @@ def test_bytes_of_megatrons_kernels_by_hand() -> None:
     ],
 )
 def test_kept_activations_of_published_models(shape: Transformer, tensor: int, units: float) -> None:
-    assert Kernels.of(shape, tensor).kept == pytest.approx(units * shape.sequence * shape.hidden, rel=1e-12)
+    assert saved_per_token(shape, tensor) == pytest.approx(units * shape.hidden, rel=1e-12)
 
 
 # -- recurrent networks ------------------------------------------------------------------------------------------------
