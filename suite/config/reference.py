@@ -71,7 +71,7 @@ def _default(info: FieldInfo) -> str:
     options = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
     if len(options) == 1:
         return f"`{options[0]}`"
-    if info.is_required():
+    if info.is_required() or info.default_factory_takes_validated_data:
         return "by the choice"
     value: Any = info.get_default(call_default_factory=True)
     return f"`{format_typed(value)}`" if value != "" else "empty"

@@ -112,7 +112,7 @@ def legal_value(info: FieldInfo) -> Sequence[Any]:
     """A legal value of a key: its example, its default, or a value of its type; empty if none is known."""
     if info.examples:
         return info.examples
-    default, options = info.get_default(call_default_factory=True), get_args(info.annotation)
+    default, options = info.get_default(call_default_factory=True, validated_data={}), get_args(info.annotation)
     if isinstance(default, int | float | str | list | tuple) and default != "":
         return ([*default] if isinstance(default, list | tuple) else default,)
     if (default is None or type(None) in options) and not groups_of(info.annotation):

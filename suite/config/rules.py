@@ -159,7 +159,7 @@ def check_order(config: RunConfig) -> None:
 def schedule_of(config: RunConfig) -> Schedule:
     """The schedule that the system's ranks run. Raises Unsupported if it is unknown, and as `check_order`."""
     system = config.system
-    if not system.runs_schedule and not system.orders:
+    if not system.supports_schedules and not system.orders:
         rule = f"the schedule that the ranks of {system.name} run, as they do not run that of the config"
         legal = "+system.orders.NAME._target_=CLASS, or system.supports_schedules=true where its ranks run the schedule"
         raise Unsupported("system.orders", None, rule, legal)
@@ -225,7 +225,7 @@ def _check_pruning(config: RunConfig) -> None:
     pruning, system, model, memory = config.pruning, config.system, config.model, config.memory
     if not pruning.ticket:
         return
-    if not system.can_prune:
+    if not system.supports_pruning:
         rule = f"systems on the suite's engine prune, and {system.command} does not"
         _refuse(config, "pruning", rule, "system=axonn_samo")
     try:
@@ -246,17 +246,17 @@ def _check_checkpoints(config: RunConfig) -> None:
     if config.checkpoint.folder is not None and (not executor.trains or executor.one_process):
         rule, legal = f"no ranks of a system train under executor={name}", f"executor={name} without checkpoint.folder"
         _refuse(config, "checkpoint.folder", rule, legal)
-    if config.checkpoint.folder is not None and not system.can_resume:
+    if config.checkpoint.folder is not None and not system.supports_checkpoints:
         rule = "only systems on the suite's engine, or with system.supports_checkpoints=true, have checkpoints"
         _refuse(config, "checkpoint.folder", rule, f"executor={name} without checkpoint.folder")
-    if executor.one_process and not system.can_stream:
+    if executor.one_process and not system.supports_streaming:
         rule = f"only systems on the suite's engine are replayed, and {system.command} is not on it"
         raise Unsupported("executor", name, rule, "system=pipeoptim")
 
 
 def check_streams(config: RunConfig) -> None:
     """Only some systems train without draining between batches."""
-    if config.update_interval is not None and not config.system.can_stream:
+    if config.update_interval is not None and not config.system.supports_streaming:
         rule = f"the suite's engine has streams, and {config.system.command} does not"
         _refuse(config, "update_interval", rule, "update_interval=null")
 

@@ -25,6 +25,8 @@ _WHOLE_GRAPH = (
     *("seed", "grid.data", "graph", "partitioner", "exchange", "optimizer", "memory", "comm", "system._target_"),
     *("model.shape", "model.dtype"),
 )
+# a capability of the suite's engine, which other systems may declare too
+OfEngine = Annotated[bool, Field(default_factory=lambda keys: keys.get("target") == ENGINE)]
 MIXED = {TARGET: "suite.memory.mixed", PARTIAL: True}
 
 
@@ -76,14 +78,14 @@ class SystemConfig(Settings):
     """Number of microbatches per replica and batch if the system requires a fixed number; null: any."""
     graphs: bool = False
     """Whether it trains one whole graph."""
-    supports_schedules: bool | None = None
-    """Whether its ranks run the schedule of the config; null: true on the suite's engine, otherwise false."""
-    supports_streaming: bool | None = None
-    """Whether it can train without draining between batches; null: true on the suite's engine, otherwise false."""
-    supports_pruning: bool | None = None
-    """Whether it can train pruned networks; null: true on the suite's engine, otherwise false."""
-    supports_checkpoints: bool | None = None
-    """Whether it writes checkpoints; null: true on the suite's engine, otherwise false."""
+    supports_schedules: OfEngine
+    """Whether its ranks run the schedule of the config; by default, whether it runs on the suite's engine."""
+    supports_streaming: OfEngine
+    """Whether it can train without draining between batches; by default, whether it runs on the suite's engine."""
+    supports_pruning: OfEngine
+    """Whether it can train pruned networks; by default, whether it runs on the suite's engine."""
+    supports_checkpoints: OfEngine
+    """Whether it writes checkpoints; by default, whether it runs on the suite's engine."""
     orders: Mapping[str, Plugin[Schedule]] = Field(default_factory=dict)
     """Fixed orders of the system by its own names: schedules of the suite, with the arguments that an order fixes."""
     processes: Annotated[Ranks | None, Field(examples=[None])] = None
@@ -112,14 +114,9 @@ class SystemConfig(Settings):
         return self.target == ENGINE
 
     @property
-    def runs_schedule(self) -> bool:
-        """Whether its ranks run the schedule of the config."""
-        return self.on_engine if self.supports_schedules is None else self.supports_schedules
-
-    @property
     def brings_order(self) -> bool:
         """Whether its ranks run fixed orders, which its YAML lists."""
-        return bool(self.orders) and not self.runs_schedule
+        return bool(self.orders) and not self.supports_schedules
 
     def order_of(self, schedule: Plugin[Schedule]) -> str:
         """The system's own name of a schedule. Raises Unsupported for a schedule that is none of its orders."""
@@ -139,21 +136,6 @@ class SystemConfig(Settings):
         return name
 
     @property
-    def can_stream(self) -> bool:
-        """Whether it trains without draining between batches."""
-        return self.on_engine if self.supports_streaming is None else self.supports_streaming
-
-    @property
-    def can_prune(self) -> bool:
-        """Whether it trains pruned networks."""
-        return self.on_engine if self.supports_pruning is None else self.supports_pruning
-
-    @property
-    def can_resume(self) -> bool:
-        """Whether it writes checkpoints and continues from them."""
-        return self.on_engine if self.supports_checkpoints is None else self.supports_checkpoints
-
-    @property
     def reads(self) -> tuple[str, ...] | None:
         """Groups and keys that its ranks read; None for a user's own class, which may read every key."""
         if self.target.partition(".")[0] not in ROOTS:
@@ -161,7 +143,7 @@ class SystemConfig(Settings):
         if self.graphs:
             return _WHOLE_GRAPH
         own_settings = (f"system.{name}" for name in self.more)
-        return (*_TRAINING, *own_settings, *(_OF_ENGINE if self.runs_schedule else ()))
+        return (*_TRAINING, *own_settings, *(_OF_ENGINE if self.supports_schedules else ()))
 
     def modelled(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
         """The system as simulators build it, with the schedule of its configuration. Raises Unsupported for a system

@@ -198,7 +198,7 @@ def _check_clocks(system: SystemUnderTest) -> str:
 
 def _check_resume(system: SystemUnderTest) -> str:
     _require_engine(system)
-    if not system.base.system.can_resume:
+    if not system.base.system.supports_checkpoints:
         raise DoesNotApply("system.supports_checkpoints is not true: it has no checkpoints")
     config = system.trained_config("grid.inter=2", microbatch=_several_microbatches(system))
     batches = [batch for epoch in epochs_of(config) for batch in epoch][:4]

@@ -65,7 +65,7 @@ class SystemUnderTest:
     @property
     def runs_config_schedule(self) -> bool:
         """Whether its ranks run the schedule of its config."""
-        return self.on_engine or self.base.system.runs_schedule or self.base.system.brings_order
+        return self.on_engine or self.base.system.supports_schedules or self.base.system.brings_order
 
     @property
     def update_interval(self) -> int | None:

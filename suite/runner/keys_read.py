@@ -52,7 +52,7 @@ CONDITIONS: Sequence[tuple[Sequence[str], Callable[[RunConfig], object], str]] =
     (("weights",), lambda run: run.update_interval or run.executor.trains, "update_interval=1"),
     (("executor.ticks.weight",), lambda run: is_split(run.schedule.build()), "system=pipeline schedule=zb_h1"),
     (("executor.prediction", "executor.copy"), lambda run: run.update_interval, "update_interval=1"),
-    (BUCKETS, lambda run: run.system.runs_schedule, "system=axonn"),
+    (BUCKETS, lambda run: run.system.supports_schedules, "system=axonn"),
     (("optimizer.clip_norm",), lambda run: not run.system.graphs, "system=axonn"),
     (("split",), lambda run: run.grid.inter > 1, "grid.inter=2"),
     (("comm",), lambda run: (run.executor.ranks or run.grid.build().size) > 1, "grid.data=2"),

@@ -159,7 +159,7 @@ class EmulatedRank:
     @classmethod
     def check(cls, config: RunConfig) -> None:
         """Raises InvalidRequest for a run that cannot be emulated. Loads no torch."""
-        if not config.system.runs_schedule:
+        if not config.system.supports_schedules:
             raise Unsupported(
                 f"{config.system.command} under executor={config.executor.name}",
                 rule="the ranks of an emulated system run the schedule of the config",

@@ -32,7 +32,7 @@ def test_every_system_runs_its_schedule_or_names_its_order() -> None:
         if config.system.graphs:
             continue
         schedule_of(config)
-        assert config.system.runs_schedule or config.system.order_of(config.schedule), name
+        assert config.system.supports_schedules or config.system.order_of(config.schedule), name
 
 
 class FakeStage:
