@@ -17,14 +17,8 @@ from suite.core.errors import InvalidRequest
 LONGEST = 1000  # characters; a longer formula could exceed the recursion limit
 _RULE = "numbers, symbols, + - * / **, parentheses and min max mean sqrt log abs"
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    **{
-        "min": min,
-        "max": max,
-        "mean": lambda *values: math.fsum(values) / len(values),
-        "sqrt": math.sqrt,
-        "log": math.log,
-        "abs": abs,
-    },
+    **{each.__name__: each for each in (min, max, math.sqrt, math.log, abs)},
+    "mean": lambda *values: math.fsum(values) / len(values),
 }
 _OPERATORS: Mapping[type, Callable[..., float]] = {
     **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},

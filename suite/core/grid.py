@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from suite.core.errors import InvalidRequest
+from suite.core.bounds import Count, check_bounds
 
 
 class GridPosition(NamedTuple):
@@ -27,16 +27,12 @@ class GridPosition(NamedTuple):
 class Grid:
     """data x inter x tensor ranks (`G_data`, `G_inter`, `G_intra`). Grid(inter=2, data=1) prints as 2x1."""
 
-    data: int = 1
-    inter: int = 1
-    tensor: int = 1
+    data: Count = 1
+    inter: Count = 1
+    tensor: Count = 1
 
     def __post_init__(self) -> None:
-        for axis in ("data", "inter", "tensor"):
-            size = getattr(self, axis)
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                rule = "every axis of the grid is a whole number, at least 1"
-                raise InvalidRequest(f"Grid({axis}={size!r})", rule=rule, legal=f"Grid({axis}=1)")
+        check_bounds(self)
 
     def __str__(self) -> str:
         """`inter x data`, as the papers write a grid, and the tensor axis if it is larger than 1."""

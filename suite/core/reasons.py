@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 from suite.core.resources import ROOT
@@ -17,7 +16,6 @@ from suite.core.resources import ROOT
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?')
 _RANK = re.compile(r"(?:\[rank\d+\]: ?)")  # torch's mark at every line of a rank
-_WHO = re.compile(r"(?P<who>rank \d+: )?(?P<rest>.*)")
 
 
 def headline(reason: str, *, width: int | None = None, nothing: str = "no reason was recorded") -> str:
@@ -32,13 +30,9 @@ def headline(reason: str, *, width: int | None = None, nothing: str = "no reason
     at = next((number for number, line in enumerate(lines) if any(map(str.isalnum, line))), None)
     if at is None:
         return nothing
-    match = _WHO.fullmatch(lines[at].strip())
-    assert match is not None  # the pattern matches any line
-    sentence = match["rest"]
-    if sentence == _BEGIN:
-        sentence = (match["who"] or "") + (_error(lines[at:]) or "a traceback without its end")
-    else:
-        sentence = lines[at].strip()
+    sentence = lines[at].strip()
+    if sentence.endswith(_BEGIN):  # perhaps after "rank 3: "
+        sentence = sentence.removesuffix(_BEGIN) + (_error(lines[at:]) or "a traceback without its end")
     return sentence if width is None or len(sentence) <= width else f"{sentence[: width - 3].rstrip()}..."
 
 
@@ -63,7 +57,7 @@ def _error(lines: list[str]) -> str:
     """Last line of the last traceback in these lines, with the user's frame that is nearest to it."""
     last = max(number for number, line in enumerate(lines) if line.strip().endswith(_BEGIN))
     said = next((line.strip() for line in lines[last + 1 :] if line.strip() and not line.startswith(" ")), "")
-    places = list(_places(lines))
+    places = [(match["file"], match["line"], match["name"] or "") for match in map(_FRAME.match, lines) if match]
     own_frames = [place for place in places if _is_own(place[0])]
     near = own_frames or [place for place in places if not _is_library(place[0])] or places
     if not said or not near:
@@ -71,12 +65,6 @@ def _error(lines: list[str]) -> str:
     file, line, name = near[-1]
     within = f" in {name}" if name and name != "<module>" else ""
     return f"{said} ({file}, line {line}{within})"
-
-
-def _places(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    for line in lines:
-        if match := _FRAME.match(line):
-            yield match["file"], match["line"], match["name"] or ""
 
 
 def _is_own(file: str) -> bool:

@@ -139,18 +139,12 @@ class Record:
             mappings = [record.config, record.provenance, record.migrated_from or {}, *record.panels]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedRecord(f"{type(error).__name__}: {error}") from error
-        mapped = isinstance(record.panels, list) and all(isinstance(each, dict) for each in mappings)
         texts = [record.key, record.experiment, record.system, record.label, record.reason]
         for metric in record.metrics.values():
             texts += [metric.unit, metric.better, metric.note, metric.evidence]
-        worded = all(isinstance(text, str) for text in texts)
-        refuse(
-            [
-                (not mapped, "config, provenance, migrated_from and each of panels are mappings", ""),
-                (not worded, "key, experiment, system, label, reason and the words of a metric are text", ""),
-            ],
-            DamagedRecord,
-        )
+        if not all(isinstance(each, dict) for each in mappings) or not all(isinstance(each, str) for each in texts):
+            words = "key, experiment, system, label, reason and the words of a metric"
+            raise DamagedRecord(f"config, provenance, migrated_from and each of panels are mappings; {words} are text")
         return record
 
     @classmethod

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from suite.core.grid import Grid
 from suite.core.op import Kind, Op, message_of, needs
@@ -71,16 +71,10 @@ class Span(NamedTuple):
         return [self.rank, self.category, self.start, self.end, None if self.op is None else str(self.op), self.bytes]
 
     @classmethod
-    def from_row(cls, row: Sequence[object]) -> Span:
+    def from_row(cls, row: Sequence[Any]) -> Span:
         rank, category, start, end, op, size = row
-        return cls(
-            int(str(rank)),
-            str(category),
-            float(str(start)),
-            float(str(end)),
-            None if op is None else Op.parse(str(op)),
-            int(str(size)),
-        )
+        op = None if op is None else Op.parse(str(op))
+        return cls(int(rank), str(category), float(start), float(end), op, int(size))
 
 
 class Trace(list[Span]):

@@ -10,15 +10,11 @@ _SMALL = ("", "m", "u", "n")
 
 def si(value: float, unit: str = "", digits: int = 3) -> str:
     """`value` with a decimal prefix: si(20.28e9, 'B') is '20.3 GB' (1 GB = 1e9 B, as in the papers)."""
-    if not math.isfinite(value):
-        return f"{value} {unit}".strip()
-    if value == 0:
-        return f"0 {unit}".strip()
-    step = math.floor(math.log10(abs(value)) / 3 + 1e-12)
-    step = max(1 - len(_SMALL), min(len(_LARGE) - 1, step))
+    if not math.isfinite(value) or value == 0:
+        return f"{value or 0:g} {unit}".strip()
+    power = math.floor(math.log10(abs(float(f"{value:.{digits}g}"))) + 1e-12)  # of the rounded number
+    step = max(1 - len(_SMALL), min(len(_LARGE) - 1, power // 3))
     scaled = value / 1000.0**step
-    if abs(float(f"{scaled:.{digits}g}")) >= 1000 and step < len(_LARGE) - 1:
-        step, scaled = step + 1, scaled / 1000
     prefix = _LARGE[step] if step >= 0 else _SMALL[-step]
     text = f"{scaled:.{digits}g}"
     if "e" in text:
