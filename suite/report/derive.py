@@ -16,8 +16,8 @@ from itertools import zip_longest
 from suite.config.experiment import PERPLEXITY, PREDICTED
 from suite.core import load
 from suite.core.record import Outcome, Record
-from suite.core.trace import BUBBLE, EXCHANGE, allowed_makespan, breakdown
-from suite.report.load import ReportStore, StoredRecord, at, grid_of, real, text_at
+from suite.core.trace import EXCHANGE, allowed_makespan, breakdown
+from suite.report.load import ReportStore, StoredRecord, at, real, text_at
 
 NAN = float("nan")
 BATCH_TIME = "batch_time"
@@ -33,41 +33,6 @@ class SampleSummary:
     low: float = NAN
     high: float = NAN
     n: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRow:
-    """Numbers of one record: times in seconds, memory in bytes of the largest rank, fractions from 0 to 1."""
-
-    key: str
-    experiment: str
-    system: str
-    label: str
-    machine: str
-    outcome: str
-    source: str
-    reason: str
-    file: str
-    current: bool  # False if the store has a newer record of the same label
-    comparable: bool  # whether ratios of the times are meaningful
-    busy: str  # the cores that other programs used
-    grid: str
-    batch_time_median: float
-    batch_time_min: float
-    batch_time_max: float
-    batch_time_n: int
-    simulated_time: float
-    tokens_per_second: float
-    flops_per_batch: float
-    flops_per_batch_recompute: float
-    peak_flops: float
-    percent_of_peak: float
-    efficiency: float
-    bubble_share: float
-    memory_predicted_peak: float
-    memory_measured_peak: float
-    final_loss: float
-    loss_difference: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,57 +246,6 @@ def efficiency(entry: StoredRecord) -> float:
     if entry.trace is None or any(span.category == EXCHANGE for span in entry.trace.spans):
         return NAN
     return ratio(allowed_makespan(entry.trace.spans, entry.trace.grid), entry.trace.spans.makespan)
-
-
-def derive(entry: StoredRecord, reference: StoredRecord | None, *, current: bool = True) -> RecordRow:
-    """The numbers of one record. reference: the run whose losses are compared with its losses."""
-    record = entry.record
-    time = samples(record, BATCH_TIME)
-    flops, peak = samples(record, "flops_per_batch").median, samples(record, "peak_flops").high
-    seconds = shares(entry)
-    loss = record.series.get("loss", [])
-    grid = grid_of(record) or (entry.trace.grid if entry.trace else None)
-    return RecordRow(
-        key=record.key,
-        experiment=record.experiment,
-        system=record.system,
-        label=record.label,
-        machine=entry.machine,
-        outcome=record.outcome.value,
-        source=record.source.value,
-        reason=record.reason,
-        file=entry.file,
-        current=current,
-        comparable=comparable(record),
-        busy=busy(record),
-        grid=str(grid or ""),
-        batch_time_median=time.median,
-        batch_time_min=time.low,
-        batch_time_max=time.high,
-        batch_time_n=time.n,
-        simulated_time=samples(record, PREDICTED[BATCH_TIME]).median,
-        tokens_per_second=ratio(samples(record, "tokens_per_batch").median, time.median),
-        flops_per_batch=flops,
-        flops_per_batch_recompute=samples(record, "flops_per_batch_recompute").median,
-        peak_flops=peak,
-        percent_of_peak=percent_of_peak(record, time.median),
-        efficiency=efficiency(entry),
-        bubble_share=ratio(seconds.get(BUBBLE, NAN), sum(seconds.values())),
-        memory_predicted_peak=memory_peak(record, "predicted"),
-        memory_measured_peak=memory_peak(record, "measured"),
-        final_loss=loss[-1] if loss else NAN,
-        loss_difference=loss_difference(loss, reference.record.series.get("loss", [])) if reference else NAN,
-    )
-
-
-def rows(found: Iterable[ExperimentGroup]) -> dict[str, RecordRow]:
-    """The numbers of every record by its file, in the order of the page."""
-    return {
-        entry.file: derive(entry, group.reference, current=current)
-        for group in found
-        for entries, current in ((group.entries, True), (group.earlier, False))
-        for entry in entries
-    }
 
 
 def usable(entry: StoredRecord | None) -> str:

@@ -1,23 +1,25 @@
 """Records as a pandas DataFrame: `from suite import load_records`, and `records.csv` next to the page.
 
-A row is one record. Its columns are the derived numbers of the page (`derive.Row`) and the config keys that people
+A row is one record. Its columns are the derived numbers of the page (`NUMBERS`) and the config keys that people
 filter by, under the names that the command line takes.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from suite.config.experiment import PREDICTED
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
+from suite.core.trace import BUBBLE
 from suite.report import derive
-from suite.report.load import ReportStore, at, read_store, real
+from suite.report.load import ReportStore, StoredRecord, at, grid_of, read_store, real
 
 # column: where its value stands in a config
 TEXT = {
@@ -46,8 +48,81 @@ WHOLE = (
     *("optimizer.bucket_numel", "update_interval", "launch.threads", "measure.rounds", "seed"),
 )
 REAL = ("pruning.sparsity", "optimizer.lr")
-COLUMNS = (*derive.RecordRow.__dataclass_fields__, *TEXT, *WHOLE, *REAL)
 _LARGEST = 2**53  # of a whole number that a table holds exactly
+
+
+def _losses(entry: StoredRecord | None) -> Sequence[float]:
+    return entry.record.series.get("loss", []) if entry else []
+
+
+def _seconds(entry: StoredRecord) -> float:
+    return derive.samples(entry.record, derive.BATCH_TIME).median
+
+
+def _bubble_share(seconds: Mapping[str, float]) -> float:
+    return derive.ratio(seconds.get(BUBBLE, derive.NAN), sum(seconds.values()))
+
+
+def _rate(metric: str) -> Callable[[StoredRecord], float]:
+    """A metric of each run divided by the batch time."""
+    return lambda one: derive.ratio(derive.samples(one.record, metric).median, _seconds(one))
+
+
+def _sample(metric: str, part: str = "median") -> Callable[[StoredRecord], float]:
+    return lambda one: asdict(derive.samples(one.record, metric))[part]
+
+
+# Numbers of a record: times in seconds, memory in bytes of the largest rank, fractions from 0 to 1.
+NUMBERS: Mapping[str, Callable[[StoredRecord], object]] = {
+    "key": lambda one: one.record.key,
+    "experiment": lambda one: one.record.experiment,
+    "system": lambda one: one.record.system,
+    "label": lambda one: one.record.label,
+    "machine": lambda one: one.machine,
+    "outcome": lambda one: one.record.outcome.value,
+    "source": lambda one: one.record.source.value,
+    "reason": lambda one: one.record.reason,
+    "file": lambda one: one.file,
+    "comparable": lambda one: derive.comparable(one.record),  # whether ratios of the times are meaningful
+    "busy": lambda one: derive.busy(one.record),
+    "grid": lambda one: str(grid_of(one.record) or (one.trace.grid if one.trace else "")),
+    "batch_time_median": _sample(derive.BATCH_TIME),
+    "batch_time_min": _sample(derive.BATCH_TIME, "low"),
+    "batch_time_max": _sample(derive.BATCH_TIME, "high"),
+    "batch_time_n": _sample(derive.BATCH_TIME, "n"),
+    "simulated_time": _sample(PREDICTED[derive.BATCH_TIME]),
+    "tokens_per_second": _rate("tokens_per_batch"),
+    "flops_per_batch": _sample("flops_per_batch"),
+    "flops_per_batch_recompute": _sample("flops_per_batch_recompute"),
+    "peak_flops": _sample("peak_flops", "high"),
+    "percent_of_peak": lambda one: derive.percent_of_peak(one.record, _seconds(one)),
+    "efficiency": derive.efficiency,
+    "bubble_share": lambda one: _bubble_share(derive.shares(one)),
+    "memory_predicted_peak": lambda one: derive.memory_peak(one.record, "predicted"),
+    "memory_measured_peak": lambda one: derive.memory_peak(one.record, "measured"),
+    "final_loss": lambda one: [derive.NAN, *_losses(one)][-1],
+}
+COLUMNS = (*NUMBERS, "current", "loss_difference", *TEXT, *WHOLE, *REAL)
+
+
+def numbers(found: Iterable[derive.ExperimentGroup]) -> pd.DataFrame:
+    """The numbers of every record under its file, in the order of the page.
+
+    `current` is False for a record that a newer one of the same label supersedes. `loss_difference` is that to the
+    reference of the experiment.
+    """
+    rows = [
+        {
+            **{name: of(entry) for name, of in NUMBERS.items()},
+            "current": current,
+            "loss_difference": derive.loss_difference(_losses(entry), _losses(group.reference)),
+        }
+        for group in found
+        for entries, current in ((group.entries, True), (group.earlier, False))
+        for entry in entries
+    ]
+    table = pd.DataFrame(rows, columns=[*NUMBERS, "current", "loss_difference"])
+    return table.set_index("file", drop=False)
 
 
 def load_records(folder: str | Path = "reports") -> pd.DataFrame:
@@ -101,13 +176,14 @@ def load_records(folder: str | Path = "reports") -> pd.DataFrame:
 
 def frame(store: ReportStore) -> pd.DataFrame:
     """The table of `load_records` for a store that has been read."""
-    return tabled(derive.rows(derive.groups(store)), store)
+    return tabled(numbers(derive.groups(store)), store)
 
 
-def tabled(rows: Mapping[str, derive.RecordRow], store: ReportStore) -> pd.DataFrame:
+def tabled(rows: pd.DataFrame, store: ReportStore) -> pd.DataFrame:
     """The table of `load_records`, in the order of `rows`, by each record's file."""
     records = {entry.file: entry.record for entry in store.entries}
-    table = pd.DataFrame([{**asdict(row), **_config(records[file])} for file, row in rows.items()], columns=COLUMNS)
+    config = pd.DataFrame([_config(records[file]) for file in rows["file"]], columns=[*TEXT, *WHOLE, *REAL])
+    table = rows.reset_index(drop=True).join(config)
     return table.astype(dict.fromkeys(WHOLE, "Int64") | dict.fromkeys(REAL, "float64"))
 
 

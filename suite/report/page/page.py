@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 from markupsafe import Markup, escape
 
 from suite.claims import claim_text, judge, load
@@ -72,7 +73,7 @@ def _write(folder: Path, changed: Callable[[Record], str]) -> Path:
     judged = judge.judge(load.claims(), store)
     judged = load.with_sensitivity(judged, load.sensitivities())
     content = layout(store, judged)
-    table = records.tabled(content.rows, store)
+    table = records.tabled(content.numbers, store)
     write(folder, "records.csv", table.map(inert).to_csv(index=False, lineterminator="\n"))
     claim_text.write_claims(folder, judged)
     claim_text.write_json(folder, judged)
@@ -127,13 +128,13 @@ class PageLayout:
 
     Attributes:
         groups: The experiments.
-        rows: Numbers of a record by its file.
+        numbers: Numbers of the records (suite.report.records.numbers).
         findings: Judged expectations of each experiment.
         shown: Shown runs and superseded records of each experiment.
     """
 
     groups: Sequence[derive.ExperimentGroup]
-    rows: Mapping[str, derive.RecordRow]
+    numbers: pd.DataFrame
     findings: Sequence[Sequence[expectations.Expectation]]
     shown: Sequence[tuple[Sequence[StoredRecord], Sequence[StoredRecord]]]
 
@@ -143,7 +144,7 @@ def layout(store: ReportStore, judged: Sequence[Judged]) -> PageLayout:
     groups = derive.groups(store)
     findings = [expectations.findings(group) for group in groups]
     shown = [sections.shown(group, found, judged) for group, found in zip(groups, findings, strict=True)]
-    return PageLayout(groups, derive.rows(groups), findings, shown)
+    return PageLayout(groups, records.numbers(groups), findings, shown)
 
 
 def render(
@@ -175,7 +176,7 @@ def render(
         for place, entry in enumerate((*entries, *earlier), 1)
     }
     near = claim_tables.claim_context(store, runs, judged, decisions, settings)
-    context = sections.PageContext(held.groups, held.rows, exports or {}, judged, near, alone)
+    context = sections.PageContext(held.groups, held.numbers, exports or {}, judged, near, alone)
     planned = [
         sections.plan(f"e{number}", group, found, *shown, context)
         for number, (group, found, shown) in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
@@ -221,10 +222,12 @@ def render(
     }
     if accuracy:
         texts[ACCURACY] = shown("accuracy", ACCURACY, titles[ACCURACY], accuracy=accuracy)
+    cards = [one.claims for paper in papers for one in paper.displays]
     if judged:
         menus = [(name, values) for name, values, _ in claim_tables.filters(judged)]
         decided = claim_tables.decisions(decisions, {item.claim.id for item in judged})
         rows = claim_tables.claims(judged, near)
+        cards += [rows, decided]
         texts[CLAIMS] = shown("claims", CLAIMS, titles[CLAIMS], claims=rows, menus=menus, contradictions=decided)
     for paper in papers:
         page, own = published_figures.page_of(paper.name), [one for one in fronts if one.title == paper.name]
@@ -234,7 +237,7 @@ def render(
         texts[page] = shown("experiment", page, title, shown=own_sections)
     if alone:
         texts = {experiment_page(name): texts[experiment_page(name)] for name in names}
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8") + claim_tables.headings_of_cards(judged)
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8") + claim_tables.headings_of_cards(judged, cards)
     script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("table.js", "claims.js"))
     return linked(texts) | {STYLE: f"{style}\n{svg.SHEET}\n", SCRIPT: script}
 

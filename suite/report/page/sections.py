@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from suite.claims import load
 from suite.claims.claim import Judged
 from suite.claims.plain_answers import in_words, plain_answer
@@ -78,13 +80,13 @@ class PageContext:
     """Data shared by all sections.
 
     Attributes:
-        rows: Numbers of a record by its file.
+        numbers: Numbers of the records (suite.report.records.numbers).
         exports: Perfetto file by record file.
         alone: Whether the pages of papers are left out.
     """
 
     groups: Sequence[derive.ExperimentGroup]
-    rows: Mapping[str, derive.RecordRow]
+    numbers: pd.DataFrame
     exports: Mapping[str, str]
     judged: Sequence[Judged]
     claim_context: claim_tables.ClaimContext
@@ -138,18 +140,15 @@ def plan(
     """
     config, claim_context = group.lead.record.config, context.claim_context
     runs = claim_context.runs
-    rows = [context.rows[entry.file] for entry in entries]
+    numbers = context.numbers.loc[[entry.file for entry in entries]]
     reference = group.reference.record.label if group.reference else ""
     labels = {entry.record.label: runs[entry.file] for entry in entries}
     files = {entry.file for entry in (*group.entries, *group.earlier)}
     section_claims = claim_tables.of_experiment(context.judged, group.name, files)
     # a figure has panels and no batches; analytic runs have no times to compare
-    ran = [
-        row
-        for row, entry in zip(rows, entries, strict=True)
-        if row.batch_time_n or not (row.source == Source.SIMULATED or figure_panels.read(entry.record))
-    ]
-    has_runs = any(row.source != Source.ANALYTIC for row in ran)
+    figures = pd.Series([bool(figure_panels.read(entry.record)) for entry in entries], numbers.index)
+    ran = numbers[(numbers["batch_time_n"] > 0) | (numbers["source"] != Source.SIMULATED) & ~figures]
+    has_runs = (ran["source"] != Source.ANALYTIC).any()
     best = expectations.quickest(entries)
     systems_table = record_tables.systems(ran, reference, runs, best.file if best else "")
     tables = (systems_table, record_tables.memory(entries, runs)) if has_runs else ()
@@ -180,7 +179,7 @@ def plan(
         answer=" ".join(filter(None, said_of_all)) or nothing,
         paper=load.titles().get(paper := text_at(config, "experiment", "paper"), paper),
         where=text_at(config, "experiment", "paper_ref"),
-        sources=", ".join(sorted({row.source for row in rows})),
+        sources=", ".join(sorted(set(numbers["source"]))),
         panels=tuple(plots.of_panels(panels, looks, f"{salt}-panel")),
         swept=tuple(plots.of_panels(several, looks, f"{salt}-swept")),
         unswept=tuple(unswept),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from markupsafe import Markup
 
-from suite.report.names import NONE
 from suite.report.plots import figure
 from suite.report.plots.plots import Picture
-from suite.report.tables.record_tables import Cell, Column, Table, number
+from suite.report.tables.record_tables import DASH, Cell, Table, number
 from suite.simulate.validation import tables
 
 GROUPS = 120  # rows of the picture and of its table
@@ -48,22 +47,20 @@ def accuracy_section(steps: pd.DataFrame, constants: pd.DataFrame) -> AccuracySe
 def _table(title: str, frame: pd.DataFrame) -> Table:
     """A table of the page. Groups whose error is no smaller than that of the best null model are marked."""
     part = frame.head(GROUPS).reset_index()
-    numeric = [pd.api.types.is_numeric_dtype(part[name]) for name in part]
-    rows = []
-    for values in part.to_dict("records"):
-        row = {name: _cell(value, str(name)) for name, value in values.items()}
-        if "null model" in row and values["mean error"] >= values["null model"]:
-            row["mean error"] = number(values["mean error"], row["mean error"].text, "no better than null", "bad")
-        rows.append(tuple(row.values()))
+    shown = part.apply(lambda column: column.map(lambda value: _cell(value, str(column.name))))
+    if "null model" in part:
+        for row in part.index[part["mean error"] >= part["null model"]]:
+            shown.loc[row, "mean error"] = replace(
+                shown.loc[row, "mean error"], detail="no better than null", tone="bad"
+            )
     cut = "" if len(part) == len(frame) else f"{len(part)} of {len(frame)} rows are shown."
-    columns = tuple(Column(str(name), numeric=wanted) for name, wanted in zip(part, numeric, strict=True))
-    return Table(title, columns, tuple(rows), said=" ".join(filter(None, (_SAID.get(title), cut))))
+    return Table(title, shown, said=" ".join(filter(None, (_SAID.get(title), cut))))
 
 
 def _cell(value: object, column: str) -> Cell:
     text = tables.shown(value, column)
     if not text:
-        return Cell(NONE, tone="faint")
+        return DASH
     return Cell(text) if isinstance(value, str) else number(float(str(value)), text)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import pandas as pd
 
 from suite.config.panels import FigurePanel, is_map
 from suite.core.errors import InvalidRequest
@@ -17,7 +19,7 @@ from suite.core.record import Record
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
 from suite.report.names import NONE, SYMBOLS, plain, short
-from suite.report.tables.record_tables import Cell, Column, Table, number, to_run
+from suite.report.tables.record_tables import Cell, Row, Table, number, tabled, to_run
 
 CURVES = OURS, PAPER, NULL = "ours", "paper", "null"
 CALIBRATED, QUICKEST = "calibrated", "quickest"
@@ -107,7 +109,7 @@ class ShownPanel:
     panel: PlottedPanel
     source: str
     run: tuple[tuple[str, str], ...]
-    table: Table
+    table: Table | None
     more: Table | None = None
     where: str = ""
 
@@ -233,47 +235,40 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
 def compared(panel: PlottedPanel, source: str) -> Table | None:
     """Table of each printed value with ours and the null model's; None if the paper prints none."""
     unit = UNITS.get(panel.unit, panel.unit)
-    null, both = bool(panel.curves[NULL]), "and points (pt)" if panel.unit == "percent" else ""
-    columns = (
-        Column("curve", numeric=False),
-        Column(panel.axis or "point", numeric=False),
-        Column("paper", detail=unit),
-        Column(source, detail=unit),
-        Column("error", detail=both),
-        *((Column("null model", detail=unit), Column("its error", detail=both)) if null else ()),
-    )
-    rows = []
+    points = "error\nand points (pt)" if panel.unit == "percent" else "error"
+    rows: list[Row] = []
     for system in panel.systems:
         for index, point in enumerate(panel.x):
-            paper, ours, other = (panel.at(curve, system, index) for curve in (PAPER, OURS, NULL))
+            paper, ours, null = (panel.at(curve, system, index) for curve in (PAPER, OURS, NULL))
             if math.isnan(paper):
                 continue
-            row = (
-                Cell(system),
-                Cell(point, badge=_badge(panel, system, index)),
-                number(paper, plain(paper)),
-                number(ours, short(ours)),
-                error(ours, paper, panel.unit),
-            )
-            rows.append((*row, number(other, short(other)), error(other, paper, panel.unit)) if null else row)
-    return Table(f"{panel.full_title}: the paper's values and ours", columns, tuple(rows)) if rows else None
+            row: Row = {
+                "curve": system,
+                panel.axis or "point": Cell(point, badge=_badge(panel, system, index)),
+                f"paper\n{unit}": number(paper, plain(paper)),
+                f"{source}\n{unit}": ours,
+                points: error(ours, paper, panel.unit),
+            }
+            other: Row = {f"null model\n{unit}": null, f"its {points}": error(null, paper, panel.unit)}
+            rows.append({**row, **(other if panel.curves[NULL] else {})})
+    return tabled(f"{panel.full_title}: the paper's values and ours", rows)
 
 
 def values(panel: PlottedPanel, source: str) -> Table:
     """Table of all our values, a row per point, with the null model's below each."""
     unit = UNITS.get(panel.unit, panel.unit)
-    columns = (Column(panel.axis or "point", numeric=False), *(Column(name, detail=unit) for name in panel.systems))
-    rows = tuple(
-        (Cell(point), *(_own(panel, name, index) for name in panel.systems)) for index, point in enumerate(panel.x)
-    )
-    return Table(f"{panel.full_title}: {source} values", columns, rows)
+    rows = [
+        {panel.axis or "point": point, **{f"{name}\n{unit}": _own(panel, name, index) for name in panel.systems}}
+        for index, point in enumerate(panel.x)
+    ]
+    return Table(f"{panel.full_title}: {source} values", pd.DataFrame(rows))
 
 
 def _own(panel: PlottedPanel, system: str, index: int) -> Cell:
     ours, null = panel.at(OURS, system, index), panel.at(NULL, system, index)
-    cell = number(ours, short(ours), "" if math.isnan(null) else f"null model {short(null)}")
     words = (_badge(panel, system, index), QUICKEST if system == quickest(panel, index) else "")
-    return replace(cell, badge=" ".join(filter(None, words)))
+    detail = "" if math.isnan(null) else f"null model {short(null)}"
+    return number(ours, short(ours), detail, badge=" ".join(filter(None, words)))
 
 
 def quickest(panel: PlottedPanel, index: int) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import pandas as pd
 from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
@@ -25,14 +27,14 @@ from suite.report.panels.seed_study import StudyTask
 from suite.report.plots.figure import PALETTE, clean, drawing, finished, shape
 from suite.report.plots.plots import PanelPlot, Picture
 from suite.report.tables.published_settings import settings_table
-from suite.report.tables.record_tables import Cell, Column, Table, first_rows, number, to_run
+from suite.report.tables.record_tables import DASH, Cell, Row, Table, Value, first_rows, number, tabled, to_run
 from suite.stats import rank_test
 
 SCORE_NAMES = {"top_1": "top-1 accuracy", "top_5": "top-5 accuracy", "tokens": "token accuracy", "bleu": "BLEU"}
 HOUR = 3600.0
 MAX_PICTURES = 24
 MOST_NAMED = 3  # tasks in an answer
-_MEDIAN_AND_ENDS = "median [ends]"
+_MEDIAN_AND_ENDS, _TRAINING = "median [ends]", "training"
 _TONES = {
     rank_test.RankTestOutcome.BETTER: "good",
     rank_test.RankTestOutcome.WORSE: "bad",
@@ -86,7 +88,7 @@ def read(
         "settings": lambda: settings_table(study, tasks, settings),
     }
     tables = [make_table[name]() for name in study.shown_tables]
-    panels = panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables]
+    panels = panels[:MAX_PICTURES] + [PanelPlot(table.title, (), None, table) for table in tables if table]
     return panels, remarks, _best_scores(study, tasks)
 
 
@@ -170,20 +172,19 @@ def _epoch_table(
     """Medians with minimum and maximum at seven epochs, a row each."""
     bands = {system: seed_study.seed_band(task.curves(system, score)) for system in drawn}
     last = max(len(median) for _, median, _ in bands.values())
-    columns = (Column("epoch"), *(Column(system, detail=_MEDIAN_AND_ENDS) for system in drawn))
-    rows = []
+    rows: list[Row] = []
     for epoch in sorted({max(1, round(last * part / 7)) for part in range(1, 8)}):
-        cells = []
-        for low, median, high in bands.values():
-            trained = epoch <= len(median)
-            ends = f"[{low[epoch - 1]:.2f} … {high[epoch - 1]:.2f}]" if trained else ""
-            value = median[epoch - 1] if trained else math.nan
-            cells.append(number(value, f"{value:.2f}", ends))
-        rows.append((Cell(str(epoch), epoch), *cells))
+        row: dict[str, Value] = {"epoch": epoch}
+        for system, (low, median, high) in bands.items():
+            if epoch <= len(median):
+                ends = f"[{low[epoch - 1]:.2f} … {high[epoch - 1]:.2f}]"
+                row[f"{system}\n{_MEDIAN_AND_ENDS}"] = number(median[epoch - 1], f"{median[epoch - 1]:.2f}", ends)
+        rows.append(row)
     if timed:
-        hours = [number(epoch_size[s] * last, f"{epoch_size[s] * last:.2f} h") for s in drawn]
-        rows.append((Cell("time of all", last + 1), *hours))
-    return Table(title, columns, tuple(rows))
+        hours = {f"{s}\n{_MEDIAN_AND_ENDS}": epoch_size[s] * last for s in drawn}
+        cells = {name: number(value, f"{value:.2f} h") for name, value in hours.items()}
+        rows.append({"epoch": Cell("time of all", last + 1), **cells})
+    return Table(title, pd.DataFrame(rows))
 
 
 def _colour(style: int) -> str:
@@ -193,39 +194,32 @@ def _colour(style: int) -> str:
 # Tables
 
 
-def _score_table(study: StudySpec, tasks: Sequence[StudyTask], runs: Mapping[str, str]) -> Table:
+def _score_table(study: StudySpec, tasks: Sequence[StudyTask], runs: Mapping[str, str]) -> Table | None:
     """PipeOptim's Table IV with the last epoch, the seeds and their spread."""
-    columns = (
-        Column("training", numeric=False),
-        Column("system", numeric=False),
-        Column("score", numeric=False),
-        Column("best", detail=_MEDIAN_AND_ENDS),
-        Column("final", detail=_MEDIAN_AND_ENDS),
-        Column("seeds", numeric=False, detail="or why there is none"),
-    )
-    rows = []
+    rows: list[Row] = []
     for task in tasks:
         for system in task.systems:
             trainings = [t for t in task.trainings if t.system == system]
             links = tuple(link for t in trainings for link in to_run(f"seed {t.seed}", t.entry.file, runs))
             for score in study.scores:
                 if best := task.best(system, score):
+                    values = _spread_cell(best), _spread_cell(task.final(system, score))
                     seeds = Cell(str(len(best)), len(best), links=links)
-                    values = (_spread_cell(best), _spread_cell(task.final(system, score)))
-                    rows.append((Cell(task.title), Cell(system), Cell(SCORE_NAMES.get(score, score)), *values, seeds))
+                    rows.append(_score_row(task, system, SCORE_NAMES.get(score, score), *values, seeds))
         for system, reason in task.unfinished:
-            none = Cell(NONE, tone="faint")
-            seeds = Cell("none", detail=reason, tone="said")
-            rows.append((Cell(task.title), Cell(system), none, none, none, seeds))
-    return _task_table("Best and final scores", tasks, columns, rows)
+            rows.append(_score_row(task, system, NONE, DASH, DASH, Cell("none", detail=reason, tone="said")))
+    return _task_table("Best and final scores", tasks, rows)
 
 
-def _task_table(
-    title: str, tasks: Sequence[StudyTask], columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-) -> Table:
+def _score_row(task: StudyTask, system: str, score: str, best: Cell, final: Cell, seeds: Cell) -> Row:
+    values = {f"best\n{_MEDIAN_AND_ENDS}": best, f"final\n{_MEDIAN_AND_ENDS}": final}
+    return {_TRAINING: task.title, "system": system, "score": score, **values, "seeds\nor why there is none": seeds}
+
+
+def _task_table(title: str, tasks: Sequence[StudyTask], rows: Sequence[Row]) -> Table | None:
     """A table whose first column names the training task; one task needs no such column."""
-    first = 1 if len(tasks) == 1 else 0
-    return Table(title, tuple(columns[first:]), tuple(tuple(row[first:]) for row in rows))
+    table = tabled(title, rows)
+    return table and replace(table, frame=table.frame.drop(columns=_TRAINING)) if len(tasks) == 1 else table
 
 
 def _spread_cell(values: Sequence[float]) -> Cell:
@@ -233,18 +227,9 @@ def _spread_cell(values: Sequence[float]) -> Cell:
     return number(summary.median, f"{summary.median:.2f}", f"[{summary.low:.2f} … {summary.high:.2f}]")
 
 
-def _time_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table:
+def _time_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table | None:
     """PipeOptim's Table VI, with a target that follows from a rule."""
-    columns = (
-        Column("training", numeric=False),
-        Column("system", numeric=False),
-        Column("target", detail=f"final median of {study.label(study.like)} less {study.target:g}"),
-        Column("reached", numeric=False, detail="seeds"),
-        Column("epochs", detail=_MEDIAN_AND_ENDS),
-        Column("an epoch", detail="simulated"),
-        Column("time to target", detail="epochs × simulated"),
-    )
-    rows = []
+    rows: list[Row] = []
     for task in tasks:
         for system in task.systems:
             reached = seed_study.epochs_to_target(study, task, system)
@@ -252,51 +237,44 @@ def _time_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table:
             bound = math.isinf(reached.median)  # at least half of the seeds never reach the target
             count, sign = (float(reached.trained), "> ") if bound else (reached.median, "")
             epochs = (f"{n:g}" if math.isfinite(n) else f"> {reached.trained}" for n in sorted(reached.epochs))
-            rows.append(
-                (
-                    Cell(task.title),
-                    Cell(system),
-                    number(reached.target, f"{reached.target:.2f}"),
-                    Cell(f"{reached.reached_count} of {len(reached.epochs)}"),
-                    number(count, f"{sign}{count:g}", ", ".join(epochs)),
-                    number(epoch_seconds, format_seconds(epoch_seconds) if math.isfinite(epoch_seconds) else NONE),
-                    number(count * epoch_seconds, f"{sign}{count * epoch_seconds / HOUR:.2f} h"),
-                )
-            )
-    return _task_table("Epochs and time to the target", tasks, columns, rows)
+            row: Row = {
+                _TRAINING: task.title,
+                "system": system,
+                f"target\nfinal median of {study.label(study.like)} less {study.target:g}": number(
+                    reached.target, f"{reached.target:.2f}"
+                ),
+                "reached\nseeds": f"{reached.reached_count} of {len(reached.epochs)}",
+                f"epochs\n{_MEDIAN_AND_ENDS}": number(count, f"{sign}{count:g}", ", ".join(epochs)),
+                "an epoch\nsimulated": number(
+                    epoch_seconds, format_seconds(epoch_seconds) if math.isfinite(epoch_seconds) else NONE
+                ),
+                "time to target\nepochs × simulated": number(
+                    count * epoch_seconds, f"{sign}{count * epoch_seconds / HOUR:.2f} h"
+                ),
+            }
+            rows.append(row)
+    return _task_table("Epochs and time to the target", tasks, rows)
 
 
-def _test_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table:
+def _test_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table | None:
     """Rank tests of our system against every other one, on the best epoch's score and on the last one's."""
     ours, like = study.label(study.ours), study.label(study.like)
-    columns = (
-        Column("training", numeric=False),
-        Column("compared", numeric=False),
-        Column("score", numeric=False),
-        Column(ours, detail="median"),
-        Column("the other", detail="median"),
-        Column("difference", detail="of medians"),
-        Column("seeds", numeric=False),
-        Column("p", detail="exact, two-sided"),
-        Column("decision", numeric=False),
-    )
-    rows = []
+    rows: list[Row] = []
     for task in tasks:
         score = task.lead_score(study.scores)
         for rival in (system for system in task.systems if system != ours and ours in task.systems):
             for which, scores in (("best", task.best), ("final", task.final)):
                 test = rank_test.rank_test(scores(ours, score), scores(rival, score))
-                rows.append(
-                    (
-                        Cell(task.title),
-                        Cell(f"{ours} / {rival}"),
-                        Cell(f"{which} {SCORE_NAMES.get(score, score)}"),
-                        number(test.ours, f"{test.ours:.2f}"),
-                        number(test.theirs, f"{test.theirs:.2f}"),
-                        number(test.difference, f"{test.difference:+.2f}"),
-                        Cell(f"{test.n[0]} and {test.n[1]}"),
-                        number(test.p, f"{test.p:.2g}"),
-                        Cell(test.sentence(like=rival == like), tone=f"said {_TONES[test.decision]}"),
-                    )
-                )
-    return _task_table("Rank tests over seeds", tasks, columns, rows)
+                row: Row = {
+                    _TRAINING: task.title,
+                    "compared": f"{ours} / {rival}",
+                    "score": f"{which} {SCORE_NAMES.get(score, score)}",
+                    f"{ours}\nmedian": number(test.ours, f"{test.ours:.2f}"),
+                    "the other\nmedian": number(test.theirs, f"{test.theirs:.2f}"),
+                    "difference\nof medians": number(test.difference, f"{test.difference:+.2f}"),
+                    "seeds": f"{test.n[0]} and {test.n[1]}",
+                    "p\nexact, two-sided": number(test.p, f"{test.p:.2g}"),
+                    "decision": Cell(test.sentence(like=rival == like), tone=f"said {_TONES[test.decision]}"),
+                }
+                rows.append(row)
+    return _task_table("Rank tests over seeds", tasks, rows)

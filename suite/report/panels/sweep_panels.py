@@ -33,7 +33,7 @@ from suite.report.panels.figure_panels import (
     PlottedPanel,
     ShownPanel,
 )
-from suite.report.tables.record_tables import Cell, Column, Table, number, to_run
+from suite.report.tables.record_tables import DASH, Cell, Row, Table, number, tabled, to_run
 
 MAX_PANELS, MAX_POINTS, MAX_CURVES, MAX_ROWS = 40, 64, 12, 400
 MIN_SAMPLES = 3  # a median of fewer samples is marked
@@ -320,36 +320,36 @@ def _table(
     sample_unit: str,
     points: Sequence[PanelPoint],
     runs: Mapping[str, str],
-) -> Table:
+) -> Table | None:
     """A row per run and point, drawn or not."""
     unit, raw_unit = UNITS.get(panel.unit, panel.unit), UNITS.get(sample_unit, sample_unit)
-    columns = (
-        Column("curve", numeric=False),
-        Column(panel.axis or "point", numeric=False),
-        Column("median", detail=unit),
-        Column("run", numeric=False, detail="source, or why it is not drawn"),
-        Column("samples", detail=f"{f'{raw_unit}, median ' if spec.normalized else ''}[least … greatest]"),
-    )
     place = {curve: number for number, curve in enumerate(dict.fromkeys(point.curve for point in points))}
     competing: dict[str, list[StoredRecord]] = {}
     for each in points if panel.quantity in RACES and panel.unit in TIMES else ():
         competing.setdefault(each.point, []).extend([] if each.reason else [each.entry])
     metric = panel.quantity.replace(" ", "_")
     best = {label: expectations.quickest(entries, metric) for label, entries in competing.items()}
-    rows = []
+    rows: list[Row] = []
     for point in sorted(points, key=lambda one: (place[one.curve], not one.point, _sort_key(spec, one.point))):
         value = math.nan if point.reason and spec.normalized else point.value
-        cell = number(value, short(value), tone="faint" if point.reason else "")
-        fastest = point.entry is best.get(point.point) and not point.reason
-        row = (Cell(point.curve), Cell(point.point or NONE), replace(cell, badge=QUICKEST if fastest else ""))
-        rows.append((*row, _run_cell(point, runs), _samples_cell(point, spec.normalized)))
-    return Table(f"{panel.title}: run by run", columns, tuple(rows[:MAX_ROWS]))
+        fastest = QUICKEST if point.entry is best.get(point.point) and not point.reason else ""
+        row: Row = {
+            "curve": point.curve,
+            panel.axis or "point": point.point or NONE,
+            f"median\n{unit}": number(value, short(value), tone="faint" if point.reason else "", badge=fastest),
+            "run\nsource, or why it is not drawn": _run_cell(point, runs),
+            f"samples\n{f'{raw_unit}, median ' if spec.normalized else ''}[least … greatest]": _samples_cell(
+                point, spec.normalized
+            ),
+        }
+        rows.append(row)
+    return tabled(f"{panel.title}: run by run", rows[:MAX_ROWS])
 
 
 def _samples_cell(point: PanelPoint, normalized: bool) -> Cell:
     """Number of samples of a run with their minimum and maximum; too few are marked."""
     if not point.samples.n:
-        return Cell(NONE, tone="faint")
+        return DASH
     summary = point.samples
     median, low, high = (short(float(f"{value:.3g}")) for value in (summary.median, summary.low, summary.high))
     ends = f"\n{f'{median} ' if normalized else ''}[{low} … {high}]"

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from suite.config.panels import WinnerMap, is_map
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.report.load import StoredRecord
 from suite.report.names import NONE
 from suite.report.plots.figure import PALETTE, shape
-from suite.report.tables.record_tables import Cell, Column, Table
+from suite.report.tables.record_tables import Table
 
 MOST_MAPS, MOST_POINTS, MOST_NAMED = 120, 24, 3
 
@@ -107,14 +109,12 @@ def summary(entries: Sequence[StoredRecord]) -> Table | None:
     maps = [each for entry in entries for each in read(entry.record) if each.group]
     if not maps:
         return None
-    cases = list(dict.fromkeys(each.case for each in maps))
-    rows = []
-    for group in dict.fromkeys(each.group for each in maps):
-        by_case = {each.case: each for each in maps if each.group == group}
-        cells = [Cell(_wins(by_case[case]) if case in by_case else NONE) for case in cases]
-        rows.append((Cell(group), *cells))
-    columns = (Column("setting", numeric=False), *(Column(case or "all", numeric=False) for case in cases))
-    return Table("Points won, by setting and limit", columns, tuple(rows))
+    wins = pd.DataFrame(
+        [(each.group, each.case or "all", _wins(each)) for each in maps], columns=["setting", "case", "wins"]
+    )
+    frame = wins.drop_duplicates(["setting", "case"], keep="last").pivot(index="setting", columns="case", values="wins")
+    frame = frame.loc[wins["setting"].unique(), wins["case"].unique()].fillna(NONE)
+    return Table("Points won, by setting and limit", frame.reset_index())
 
 
 def _drawn(found: WinnerMap, looks: Mapping[str, int], source: str) -> DrawnMap:

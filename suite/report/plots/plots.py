@@ -79,7 +79,9 @@ def of_panels(
         if panel.systems:
             svg = curves.picture(panel, looks, source, f"{salt}{number}", frames[_kin(panel)])
             picture = Picture(caption, Markup(svg), curves.legend(panel, looks))
-        open_ = bool(panel.curves[figure_panels.PAPER]) and len(drawn.table.rows) <= _MOST_OPEN
+        open_ = (
+            bool(panel.curves[figure_panels.PAPER]) and drawn.table is not None and len(drawn.table.frame) <= _MOST_OPEN
+        )
         table, more_values = first_rows(with_values(drawn.table) or drawn.table), first_rows(with_values(drawn.more))
         plots.append(PanelPlot(panel.full_title, drawn.run, picture, table, more_values, unfolded=open_))
     return plots

@@ -9,22 +9,24 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
+
 from suite.claims import load
-from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn, Verdict
+from suite.claims.claim import MODELLED, Claim, Decision, Judged, Scalar, Settings, Turn
 from suite.claims.claim_text import command
-from suite.claims.plain_answers import TONES, PlainAnswer, plain_answer
+from suite.claims.plain_answers import TONES, plain_answer
 from suite.report.load import ReportStore, StoredRecord, text_at
 from suite.report.names import NONE, interval, plain, short
 from suite.report.tables import scorecard
-from suite.report.tables.record_tables import Cell, Column, Table, address
+from suite.report.tables.record_tables import Cell, Table, address
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
-_VERDICTS = list(Verdict)
 TURNS, STAYS, NOT_VARIED, NO_MODEL = "turns", "stays", "not varied", "no model"  # of a verdict, over the constants
+_NONE = Cell(NONE, tone="none")
 _MOST_CASES = 4
 _LONGEST_COMMAND = 200  # characters
 _MOST_TERMS = 6
@@ -134,7 +136,6 @@ def verdict(judged: Judged, turns: str = "") -> Cell:
     kind = judged.verdict
     return Cell(
         f"{scorecard.SIGNS[kind]}\u00a0{kind.value}",
-        float(_VERDICTS.index(kind)),
         tone=f"verdict {scorecard.TONES[kind]}",
         badge=turns if turns == TURNS else "",
     )
@@ -143,8 +144,7 @@ def verdict(judged: Judged, turns: str = "") -> Cell:
 def answer(judged: Judged) -> Cell:
     """The plain answer to a claim."""
     plain = plain_answer(judged.verdict, judged.evidence)
-    place = float(list(PlainAnswer).index(plain))
-    return Cell(plain.value, place, tone=TONES[plain])
+    return Cell(plain.value, tone=TONES[plain])
 
 
 def setting(claim: Claim, most: int = _SETTING) -> str:
@@ -163,50 +163,34 @@ def _text(value: Scalar) -> str:
 
 def _system(claim: Claim) -> Cell:
     if not (claim.system or claim.versus):
-        return Cell(NONE, tone="none")
+        return _NONE
     return Cell(claim.system or NONE, detail=f"versus {claim.versus}" if claim.versus else "")
-
-
-FULL = (
-    Column("claim", numeric=False),
-    Column("paper", numeric=False, detail="and where"),
-    Column("system", numeric=False, detail="versus"),
-    Column("quantity", numeric=False, detail="setting"),
-    Column("paper’s value"),
-    Column("our value"),
-    Column("unit", numeric=False),
-    Column("evidence", numeric=False),
-    Column("scope", numeric=False),
-    Column("verdict", numeric=False),
-    Column("why", numeric=False),
-)
 
 
 def claims(judged: Sequence[Judged], context: ClaimContext) -> Table:
     """Every claim."""
     menus = filters(judged)
-    rows = tuple(
-        (
-            Cell(judged_claim.claim.id),
-            Cell(scorecard.paper(judged_claim), detail=judged_claim.claim.where),
-            _system(judged_claim.claim),
-            Cell(judged_claim.claim.quantity, detail=setting(judged_claim.claim)),
-            published(judged_claim.claim),
-            ours(judged_claim, context.runs),
-            Cell(judged_claim.claim.unit),
-            Cell(judged_claim.evidence.value) if judged_claim.evidence else Cell(NONE, tone="none"),
-            Cell(judged_claim.scope.value, detail=judged_claim.stand_in),
-            verdict(judged_claim, sensitivity(judged_claim)),
-            _why(judged_claim, context, context.decided.get(judged_claim.claim.id, ())),
-        )
-        for judged_claim in judged
-    )
+    rows = [
+        {
+            "claim": item.claim.id,
+            "paper\nand where": Cell(scorecard.paper(item), detail=item.claim.where),
+            "system\nversus": _system(item.claim),
+            "quantity\nsetting": Cell(item.claim.quantity, detail=setting(item.claim)),
+            "paper’s value": published(item.claim),
+            "our value": ours(item, context.runs),
+            "unit": item.claim.unit,
+            "evidence": item.evidence.value if item.evidence else _NONE,
+            "scope": Cell(item.scope.value, detail=item.stand_in),
+            "verdict": verdict(item, sensitivity(item)),
+            "why": _why(item, context, context.decided.get(item.claim.id, ())),
+        }
+        for item in judged
+    ]
     return Table(
         "Every claim",
-        FULL,
-        rows,
-        tuple(anchor(judged_claim.claim.id) for judged_claim in judged),
-        tuple(",".join(str(menu[1].index(menu[2](judged_claim))) for menu in menus) for judged_claim in judged),
+        pd.DataFrame(rows),
+        tuple(anchor(item.claim.id) for item in judged),
+        tuple(",".join(str(values.index(of(item))) for _, values, of in menus) for item in judged),
         "claims",
     )
 
@@ -279,32 +263,23 @@ def _others(judged: Judged) -> list[str]:
     return [f"{one.evidence or one.claim.reach}: {one.verdict}, {one.why}" for one in judged.others]
 
 
-BESIDE = (
-    Column("claim", numeric=False, detail="where"),
-    Column("quantity", numeric=False, detail="system"),
-    Column("printed"),
-    Column("ours"),
-    Column("unit", numeric=False),
-    Column("evidence", numeric=False),
-    Column("holds?", numeric=False),
-)
-
-
 def beside(title: str, judged: Sequence[Judged], context: ClaimContext) -> Table | None:
     """Claims of an experiment or of a published figure: the paper's values next to ours."""
-    rows = tuple(
-        (
-            Cell("", links=((f"#{anchor(item.claim.id)}", item.claim.id),), detail=item.claim.where),
-            Cell(item.claim.quantity, detail=" versus ".join(filter(None, (item.claim.system, item.claim.versus)))),
-            published(item.claim),
-            ours(item, context.runs),
-            Cell(item.claim.unit),
-            Cell(item.evidence.value if item.evidence else NONE),
-            answer(item),
-        )
+    rows = [
+        {
+            "claim\nwhere": Cell(links=((f"#{anchor(item.claim.id)}", item.claim.id),), detail=item.claim.where),
+            "quantity\nsystem": Cell(
+                item.claim.quantity, detail=" versus ".join(filter(None, (item.claim.system, item.claim.versus)))
+            ),
+            "printed": published(item.claim),
+            "ours": ours(item, context.runs),
+            "unit": item.claim.unit,
+            "evidence": item.evidence.value if item.evidence else NONE,
+            "holds?": answer(item),
+        }
         for item in judged
-    )
-    return Table(title, BESIDE, rows, kind="beside") if rows else None
+    ]
+    return Table(title, pd.DataFrame(rows), kind="beside") if rows else None
 
 
 def of_experiment(judged: Sequence[Judged], name: str, files: set[str]) -> list[Judged]:
@@ -321,26 +296,14 @@ def _compared(claim: Claim) -> set[str]:
     return {answer.experiment for answer in claim.answers if answer.experiment}
 
 
-DECISIONS = (
-    Column("decision", numeric=False, detail="weight"),
-    Column("where", numeric=False),
-    Column("contradiction", numeric=False),
-    Column("decision here", numeric=False),
-    Column("claims", numeric=False),
-)
-
-
-_CARDS = {"claims": FULL, "beside": BESIDE, "decisions": DECISIONS}  # columns by the class of the table
-
-
-def headings_of_cards(judged: Sequence[Judged]) -> str:
+def headings_of_cards(judged: Sequence[Judged], tables: Iterable[Table | None]) -> str:
     """CSS that puts its heading in front of each cell of a table that becomes a list of cards on a narrow screen."""
     counted = {scorecard.column(one.verdict, one.evidence) for one in judged}
     kinds = [f"{kind.sign} {name}" for name, kind in scorecard.COLUMNS.items() if name in counted]
-    tables = {name: [column.name for column in columns] for name, columns in _CARDS.items()}
+    columns = {one.kind: [name.partition("\n")[0] for name in one.frame] for one in tables if one}
     rules = [
         f'  .{name} td:nth-child({place})::before {{ content: "{heading}"; }}'
-        for name, headings in (tables | {"score": ["", *kinds, "claims"]}).items()
+        for name, headings in (columns | {"score": ["", *kinds, "claims"]}).items()
         for place, heading in enumerate(headings, 1)
         if heading
     ]
@@ -353,22 +316,19 @@ def decision_anchor(name: str) -> str:
 
 def decisions(found: Sequence[Decision], known: set[str]) -> Table | None:
     """Table of contradictions in the papers. known: claims that have a row on this page"""
-    rows = tuple(
-        (
-            Cell(decision.id, detail=decision.weight),
-            Cell(papers_of(decision), detail=decision.where),
-            Cell(decision.finding),
-            Cell(decision.decision),
-            _claims_of(decision, known),
-        )
+    rows = [
+        {
+            "decision\nweight": Cell(decision.id, detail=decision.weight),
+            "where": Cell(papers_of(decision), detail=decision.where),
+            "contradiction": decision.finding,
+            "decision here": decision.decision,
+            "claims": _claims_of(decision, known),
+        }
         for decision in found
-    )
+    ]
     anchors = tuple(decision_anchor(decision.id) for decision in found)
-    return (
-        Table("Contradictions in the papers, and the decisions", DECISIONS, rows, anchors, kind="decisions")
-        if rows
-        else None
-    )
+    title = "Contradictions in the papers, and the decisions"
+    return Table(title, pd.DataFrame(rows), anchors, kind="decisions") if rows else None
 
 
 def papers_of(item: Decision) -> str:
@@ -380,5 +340,5 @@ def _claims_of(item: Decision, known: set[str]) -> Cell:
     names = item.claims
     links = tuple((f"#{anchor(name)}", name) for name in names if name in known)
     if not links:
-        return Cell("", detail=", ".join(names)) if names else Cell(NONE, tone="none")
-    return Cell("", links=links, fold=f"{len(links)} claims" if len(links) > _MOST_LINKS else "")
+        return Cell(detail=", ".join(names)) if names else _NONE
+    return Cell(links=links, fold=f"{len(links)} claims" if len(links) > _MOST_LINKS else "")

@@ -9,25 +9,23 @@ from suite.config.experiment import StudySpec
 from suite.core.values import MAX_CHARACTERS
 from suite.report.names import NONE
 from suite.report.panels.seed_study import StudyTask
-from suite.report.tables.record_tables import Cell, Column, Table
+from suite.report.tables.record_tables import Cell, Row, Table, tabled
 
 OPTIMIZER_IDS = {"SGD": "sgdm", "Adam": "adam", "AdamW": "adamw"}  # in the published settings, by class name
 
 
-def settings_table(study: StudySpec, tasks: Sequence[StudyTask], settings: Settings) -> Table:
+def settings_table(study: StudySpec, tasks: Sequence[StudyTask], settings: Settings) -> Table | None:
     """PipeOptim's Table III: our settings, and below each the published one of the network that ours stands for."""
-    names = list(dict.fromkeys(name for task in tasks for name in task.settings))
-    columns = (
-        Column("stands for", numeric=False),
-        *(Column(name, numeric=False, detail="ours; published") for name in names),
-    )
-    rows = []
+    rows: list[Row] = []
     for task in tasks:
         network = study.stands_for.get(task.model, "")
         published = _published_settings(network, task.settings.get("optimizer", ""), settings)
-        cells = [Cell(text, detail=published.get(name, "")) for name, text in task.settings.items()]
-        rows.append((Cell(network or NONE), *cells))
-    return Table("Settings", columns, tuple(rows))
+        own = {
+            f"{name}\nours; published": Cell(text, detail=published.get(name, ""))
+            for name, text in task.settings.items()
+        }
+        rows.append({"stands for": network or NONE, **own})
+    return tabled("Settings", rows)
 
 
 def _published_settings(network: str, optimizer: str, settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tables of records: columns, headings, and the text of a missing number.
+"""Tables of records: frames whose cells are text, numbers, or text with details.
 
 Cells hold plain text and a sort value, and no markup, so that markup in a record can only appear as text.
 """
@@ -6,38 +6,39 @@ Cells hold plain text and a sort value, and no markup, so that markup in a recor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
+
+import pandas as pd
 
 from suite.core.record import LINES, Outcome
 from suite.core.units import seconds, si
 from suite.report import derive
-from suite.report.derive import RecordRow
 from suite.report.expectations import Expectation, Judgement
 from suite.report.load import SetAside, StoredRecord, text_at
-from suite.report.names import NONE
+from suite.report.names import NONE, short
 from suite.report.plots.figure import KINDS, ordered
 from suite.report.tables.provenance_table import took
 
 ROWS = 600  # of a table next to a picture
-_SIGNS = {
-    Judgement.MET: "✓ ",
-    Judgement.NOT_MET: "✗ ",
-    Judgement.UNDECIDED: "? ",
-    Judgement.NOT_COMPARABLE: "○ ",
+_JUDGED = {  # sign and tone
+    Judgement.MET: ("✓ ", "good"),
+    Judgement.NOT_MET: ("✗ ", "bad"),
+    Judgement.UNDECIDED: ("? ", "faint"),
+    Judgement.NOT_COMPARABLE: ("○ ", "faint"),
 }
-_TONES = {
-    Judgement.MET: "good",
-    Judgement.NOT_MET: "bad",
-    Judgement.UNDECIDED: "faint",
-    Judgement.NOT_COMPARABLE: "faint",
+_KINDS = {
+    "ratio": "ratio of median batch times",
+    "loss": "largest relative difference of the losses",
+    "prediction": "relative difference of the clock to the simulation",
+    "share": "share of the median batch time",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table.
+    """A cell that is more than a text or a number.
 
     Attributes:
         text: The text.
@@ -52,7 +53,7 @@ class Cell:
         lines: (term, text) below the text.
     """
 
-    text: str
+    text: str = ""
     value: float | None = None
     detail: str = ""
     tone: str = ""
@@ -69,136 +70,128 @@ class Cell:
         return self.text in ("", NONE) and not (self.detail or self.links or self.code or self.badge or self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    numeric: bool = True
-    detail: str = ""
+Value = Cell | str | float
+Row = Mapping[str, Value]  # of a table, by the names of its columns
+DASH = Cell(NONE, tone="faint")
+
+
+def cell(value: object) -> Cell:
+    """A value of a frame as a cell: a number with four digits, and a dash for a missing one."""
+    if isinstance(value, Cell):
+        return value
+    return Cell(value) if isinstance(value, str) else number(float(str(value)), short(float(str(value))))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, in which the first cell of a row is its heading.
+    """A table of the page.
 
     Attributes:
         title: Title of the table.
-        columns: The columns.
-        rows: The rows.
-        anchors: Id of each row; empty for none.
+        frame: Texts, numbers and cells. The second line of a column's name is small print.
+        anchors: Ids of the rows.
         filters: Filter values of each row, one number per filter.
         kind: Name of a separate style; such a table becomes a list of cards on a narrow screen.
         said: Remark below the table on omitted rows.
     """
 
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    frame: pd.DataFrame
     anchors: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
     kind: str = ""
     said: str = ""
+
+    @property
+    def rows(self) -> list[list[Cell]]:
+        return [[cell(value) for value in row] for row in self.frame.itertuples(index=False, name=None)]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column has numbers."""
+        return [any(each.value is not None for each in column) for column in zip(*self.rows, strict=True)]
+
+
+def tabled(title: str, rows: Iterable[Row], *, said: str = "") -> Table | None:
+    """The table of these rows; None without rows."""
+    frame = pd.DataFrame(list(rows))
+    return None if frame.empty else Table(title, frame, said=said)
 
 
 def with_values(table: Table | None) -> Table | None:
     """The table without empty columns; None if only the headings of its rows would remain."""
     if table is None or table.kind:
         return table
-    filled = [
-        place
-        for place in range(len(table.columns))
-        if place == 0 or not all(row[place].empty for row in table.rows if place < len(row))
-    ]
-    if len(filled) == 1 and len(table.columns) > 1:
-        return None
-    columns = tuple(table.columns[place] for place in filled)
-    rows = tuple(tuple(row[place] for place in filled if place < len(row)) for row in table.rows)
-    return replace(table, columns=columns, rows=rows)
+    filled = [not place or not all(row[place].empty for row in table.rows) for place in range(table.frame.shape[1])]
+    return None if sum(filled) == 1 < len(filled) else replace(table, frame=table.frame.loc[:, filled])
 
 
 def first_rows(table: Table | None) -> Table | None:
     """The table with at most ROWS rows, and a remark on the others."""
-    if table is None or len(table.rows) <= ROWS:
+    if table is None or len(table.frame) <= ROWS:
         return table
-    said = f"{ROWS} of {len(table.rows)} rows are shown. All numbers are in the records."
-    return replace(table, rows=table.rows[:ROWS], said=" ".join(filter(None, (table.said, said))))
+    said = f"{ROWS} of {len(table.frame)} rows are shown. All numbers are in the records."
+    return replace(table, frame=table.frame.head(ROWS), said=" ".join(filter(None, (table.said, said))))
 
 
-def number(value: float, text: str, detail: str = "", tone: str = "") -> Cell:
+def number(value: float, text: str, detail: str = "", tone: str = "", badge: str = "") -> Cell:
     """A numeric cell; a missing number shows as a dash and sorts last."""
-    if math.isnan(value):
-        return Cell(NONE, tone="faint")
-    return Cell(text, value, detail, tone)
+    return DASH if math.isnan(value) else Cell(text, value, detail, tone, badge=badge)
 
 
-def quantity(value: float, unit: str, detail: str = "", tone: str = "") -> Cell:
-    return number(value, si(value, unit), detail, tone)
+def quantity(value: float, unit: str, detail: str = "", tone: str = "", badge: str = "") -> Cell:
+    return number(value, si(value, unit), detail, tone, badge)
 
 
-def percent(value: float, digits: int = 1) -> str:
-    return f"{value:.{digits}f} %"
+def percent(value: float, detail: str = "", tone: str = "") -> Cell:
+    return number(value, f"{value:.1f} %", detail, tone)
 
 
-def systems(rows: Sequence[RecordRow], reference: str, anchors: Mapping[str, str], quickest: str = "") -> Table:
+def systems(numbers: pd.DataFrame, reference: str, anchors: Mapping[str, str], quickest: str = "") -> Table | None:
     """Table of the systems of an experiment.
 
     Args:
-        rows: Its runs.
+        numbers: Numbers of its runs (suite.report.derive.numbers).
         reference: Label of the run whose losses are compared.
         anchors: Anchor of a run by the file of its record.
         quickest: File of the quickest run.
     """
-    columns = (
-        Column("system", numeric=False, detail="source"),
-        Column("grid", numeric=False, detail="stages × replicas"),
-        Column("batch time", detail="median [min … max], samples"),
-        Column("tokens/s"),
-        Column("percent of peak"),
-        Column("flop per batch", detail="and with recomputation"),
-        Column("memory", detail="measured; predicted"),
-        Column("bubble", detail="share of the batch"),
-        Column("efficiency", detail="allowed / measured"),
-        Column("last loss", detail=f"difference to {reference}" if reference else "no reference"),
-    )
-    return Table("Systems side by side", columns, tuple(_system(row, anchors, row.file == quickest) for row in rows))
+    rows: list[Row] = []
+    for _, run in numbers.iterrows():
+        time, simulated, tone = run["batch_time_median"], run["simulated_time"], "" if run["comparable"] else "faint"
+        lines = [
+            f"[{_span(run['batch_time_min'], run['batch_time_max'])}], {run['batch_time_n']}",
+            "" if run["comparable"] else "not comparable",
+            run["busy"],
+            "" if math.isnan(simulated) else f"simulated {si(simulated, 's')} ({100 * (time / simulated - 1):+.1f} %)",
+        ]
+        recompute, apart = run["flops_per_batch_recompute"], run["loss_difference"]
+        ended = "" if run["outcome"] == Outcome.OK else run["outcome"]
+        row: Row = {
+            "system\nsource": Cell(detail=run["source"], badge=ended, links=to_run(run["label"], run["file"], anchors)),
+            "grid\nstages × replicas": run["grid"] or NONE,
+            "batch time\nmedian [min … max], samples": quantity(
+                time, "s", "\n".join(filter(None, lines)), tone, "quickest" if run["file"] == quickest else ""
+            ),
+            "tokens/s": quantity(run["tokens_per_second"], "", tone=tone),
+            "percent of peak": percent(run["percent_of_peak"], f"of {si(run['peak_flops'], 'flop/s')}", tone),
+            "flop per batch\nand with recomputation": quantity(
+                run["flops_per_batch"], "flop", "" if math.isnan(recompute) else si(recompute, "flop")
+            ),
+            "memory\nmeasured; predicted": _both(run["memory_measured_peak"], run["memory_predicted_peak"]),
+            "bubble\nshare of the batch": percent(100 * run["bubble_share"]),
+            "efficiency\nallowed / measured": percent(100 * run["efficiency"]),
+            f"last loss\n{f'difference to {reference}' if reference else 'no reference'}": number(
+                run["final_loss"], f"{run['final_loss']:.4g}", "" if math.isnan(apart) else f"{apart:.2g}"
+            ),
+        }
+        rows.append(row)
+    return tabled("Systems side by side", rows)
 
 
 def to_run(label: str, file: str, anchors: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """A link from a label to the run's files, command and configuration, as text if the page omits the run."""
     return ((f"#{anchors[file]}" if file in anchors else "", label or NONE),)
-
-
-def _system(row: RecordRow, anchors: Mapping[str, str], quickest: bool) -> tuple[Cell, ...]:
-    time, tone = row.batch_time_median, "" if row.comparable else "faint"
-    spread = f"[{_span(row.batch_time_min, row.batch_time_max)}], {row.batch_time_n}"
-    if not row.comparable:
-        spread += "\nnot comparable"
-    spread += f"\n{row.busy}" if row.busy else ""
-    if not math.isnan(row.simulated_time):
-        spread += f"\nsimulated {si(row.simulated_time, 's')} ({100 * (time / row.simulated_time - 1):+.1f} %)"
-    apart = "" if math.isnan(row.loss_difference) else f"{row.loss_difference:.2g}"
-    recompute = row.flops_per_batch_recompute
-    return (
-        Cell(
-            "",
-            detail=row.source,
-            badge="" if row.outcome == Outcome.OK else row.outcome,
-            links=to_run(row.label, row.file, anchors),
-        ),
-        Cell(row.grid or NONE),
-        replace(quantity(time, "s", spread, tone), badge="quickest" if quickest else ""),
-        quantity(row.tokens_per_second, "", tone=tone),
-        number(
-            row.percent_of_peak,
-            percent(row.percent_of_peak),
-            f"of {si(row.peak_flops, 'flop/s')}",
-            tone,
-        ),
-        quantity(row.flops_per_batch, "flop", "" if math.isnan(recompute) else si(recompute, "flop")),
-        _both(row.memory_measured_peak, row.memory_predicted_peak),
-        number(row.bubble_share, percent(100 * row.bubble_share)),
-        number(row.efficiency, percent(100 * row.efficiency)),
-        number(row.final_loss, f"{row.final_loss:.4g}", apart),
-    )
 
 
 def _span(low: float, high: float) -> str:
@@ -217,55 +210,38 @@ def memory(entries: Sequence[StoredRecord], anchors: Mapping[str, str]) -> Table
     if not sides_by_label:
         return None
     files = {entry.record.label: entry.file for entry in entries}
-    names = list(ordered({kind: 0.0 for sides in sides_by_label.values() for side in sides for kind in side}, KINDS))
-    columns = (
-        Column("system", numeric=False),
-        *(Column(name, detail="measured; predicted") for name in names),
-        Column("sum", detail="measured; predicted"),
-    )
-    rows = tuple(
-        (
-            Cell("", links=to_run(label, files[label], anchors)),
-            *(_both(measured.get(name, derive.NAN), predicted.get(name, derive.NAN)) for name in names),
-            _both(
-                sum(measured.values()) if measured else derive.NAN, sum(predicted.values()) if predicted else derive.NAN
-            ),
-        )
-        for label, (measured, predicted) in sides_by_label.items()
-    )
-    return Table("Memory by kind, on the rank that holds most", columns, rows)
+    names = ordered({kind: 0.0 for sides in sides_by_label.values() for side in sides for kind in side}, KINDS)
+    rows: list[Row] = []
+    for label, sides in sides_by_label.items():
+        sums = [sum(side.values()) if side else derive.NAN for side in sides]
+        row = {f"{name}\nmeasured; predicted": _both(*(side.get(name, derive.NAN) for side in sides)) for name in names}
+        system = Cell(links=to_run(label, files[label], anchors))
+        rows.append({"system": system, **row, "sum\nmeasured; predicted": _both(*sums)})
+    return tabled("Memory by kind, on the rank that holds most", rows)
 
 
 def _both(measured: float, predicted: float) -> Cell:
     """A measured size with the predicted one below."""
     below = "" if math.isnan(predicted) else si(predicted, "B")
-    return Cell(NONE, None, below, "faint") if math.isnan(measured) else Cell(si(measured, "B"), measured, below)
+    if math.isnan(measured):
+        return Cell(NONE, None if math.isnan(predicted) else predicted, below, "faint")
+    return Cell(si(measured, "B"), measured, below)
 
 
 def expectations(findings: Sequence[Expectation], runs: Mapping[str, str]) -> Table | None:
     """Table of expectations with our value, target and verdict. runs: anchor of the newest run by label"""
-    columns = (
-        Column("expectation", numeric=False),
-        Column("compared", numeric=False),
-        Column("ours"),
-        Column("target"),
-        Column("verdict", numeric=False),
-    )
-    rows = tuple(
-        (
-            Cell(finding.what or NONE),
-            _compared(finding, runs),
-            number(finding.ours, f"{finding.ours:.3g}", _interval(finding)),
-            number(finding.target, f"≤ {finding.target:.3g}"),
-            Cell(
-                _SIGNS[finding.judgement] + finding.judgement.value,
-                detail=finding.why,
-                tone=_TONES[finding.judgement],
-            ),
-        )
+    rows: Iterable[Row] = (
+        {
+            "expectation": finding.what or NONE,
+            "compared": _compared(finding, runs),
+            "ours": number(finding.ours, f"{finding.ours:.3g}", _interval(finding)),
+            "target": number(finding.target, f"≤ {finding.target:.3g}"),
+            "verdict": Cell(f"{sign}{finding.judgement.value}", detail=finding.why, tone=tone),
+        }
         for finding in findings
+        for sign, tone in [_JUDGED[finding.judgement]]
     )
-    return Table("Expectations and results", columns, rows) if rows else None
+    return tabled("Expectations and results", rows)
 
 
 def _interval(finding: Expectation) -> str:
@@ -279,17 +255,7 @@ def _compared(finding: Expectation, runs: Mapping[str, str]) -> Cell:
     for name in (finding.system, finding.versus):
         label = name if name in runs else name.rpartition(", the quickest")[0]
         links.append((f"#{runs[label]}" if label in runs else "", name or NONE))
-    return Cell("", detail=_kind(finding.kind), links=tuple(links), between=" / ")
-
-
-def _kind(kind: str) -> str:
-    words = {
-        "ratio": "ratio of median batch times",
-        "loss": "largest relative difference of the losses",
-        "prediction": "relative difference of the clock to the simulation",
-        "share": "share of the median batch time",
-    }
-    return words.get(kind, kind)
+    return Cell(detail=_KINDS.get(finding.kind, finding.kind), links=tuple(links), between=" / ")
 
 
 def runs(
@@ -308,22 +274,17 @@ def runs(
         anchors: Anchor of a run by record file.
         said: Remark on omitted runs.
     """
-    columns = (
-        Column("run", numeric=False),
-        Column("files", numeric=False),
-        Column("took"),
-        Column("command", numeric=False),
-    )
-    rows = tuple(
-        (
-            Cell(entry.record.label, detail=text_at(entry.record.provenance, "started")),
-            Cell("", links=_links(entry, exports)),
-            number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
-            Cell("", code=text_at(entry.record.provenance, "command") or "not recorded"),
-        )
+    rows: Iterable[Row] = (
+        {
+            "run": Cell(entry.record.label, detail=text_at(entry.record.provenance, "started")),
+            "files": Cell(links=_links(entry, exports)),
+            "took": number(spent := took(entry), seconds(spent) if math.isfinite(spent) else NONE),
+            "command": Cell(code=text_at(entry.record.provenance, "command") or "not recorded"),
+        }
         for entry in entries
     )
-    return Table(title, columns, rows, tuple(anchors[entry.file] for entry in entries), said=said) if rows else None
+    table = tabled(title, rows, said=said)
+    return table and replace(table, anchors=tuple(anchors[entry.file] for entry in entries))
 
 
 def _links(entry: StoredRecord, exports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -342,10 +303,4 @@ def address(file: str) -> str:
 
 
 def set_aside(aside: Sequence[SetAside]) -> Table | None:
-    columns = (
-        Column("file", numeric=False),
-        Column("is", numeric=False),
-        Column("reason", numeric=False),
-    )
-    rows = tuple((Cell(entry.name), Cell(entry.kind.value), Cell(entry.reason)) for entry in aside)
-    return Table("Files set aside", columns, rows) if rows else None
+    return tabled("Files set aside", ({"file": one.name, "is": one.kind.value, "reason": one.reason} for one in aside))

@@ -18,7 +18,6 @@ from suite.report import write_report
 from suite.report.load import StoredRecord, read_store
 from suite.report.page import page, sections
 from suite.report.tables import record_tables
-from suite.report.tables.record_tables import Cell, Column, Table
 from tests.support import stores
 from tests.support.pages import site
 from tests.support.report_records import in_store, make
@@ -30,7 +29,7 @@ SMALL = {"RUNS": 3, "EARLIER": 1, "BOXES": 100}
 
 def test_a_table_that_is_cut_says_so(monkeypatch):
     monkeypatch.setattr(record_tables, "ROWS", 7)
-    table = Table("t", (Column("c"),), tuple((Cell(str(row)),) for row in range(9)))
+    table = record_tables.tabled("t", [{"c": str(row)} for row in range(9)])
     cut = record_tables.first_rows(table)
     assert (len(cut.rows), cut.said[:6]) == (7, "7 of 9")
     assert record_tables.first_rows(cut) is cut

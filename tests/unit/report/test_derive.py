@@ -46,10 +46,10 @@ def test_batch_time_and_what_follows_from_it():
 
 
 def test_no_samples_are_nan_and_not_zero():
-    row = derive.derive(load.StoredRecord(make("a", ()), "a.json"), None)
-    for name in ("batch_time_median", "tokens_per_second", "percent_of_peak", "efficiency", "bubble_share"):
-        assert math.isnan(getattr(row, name))
-    assert math.isnan(row.memory_measured_peak)
+    row = row_of(in_store(make("a", ())), "a")
+    rates = ("tokens_per_second", "percent_of_peak", "efficiency", "bubble_share")
+    for name in ("batch_time_median", *rates, "memory_measured_peak"):
+        assert math.isnan(row[name])
 
 
 def test_efficiency_and_bubble_share(tmp_path):
@@ -257,9 +257,8 @@ def test_a_run_shows_its_prediction_beside_its_time():
     store = in_store(predicted("gpipe 2x1", (1.02,)), make("pytorch 1x1"))
     times = [row_of(store, label)["simulated_time"] for label in ("gpipe 2x1", "pytorch 1x1")]
     assert times == pytest.approx([1.0, math.nan], nan_ok=True)
-    rows = [derive.derive(entry, None) for entry in store.entries]
-    details = [cells[2].detail for cells in record_tables.systems(rows, "", {}).rows]
-    assert ["1 s (+2.0 %)" in detail for detail in details] == [True, False]
+    details = [cells[2].detail for cells in record_tables.systems(records.frame(store), "", {}).rows]
+    assert ["1 s (+2.0 %)" in detail for detail in details] == [False, True]
 
 
 def test_a_ratio_to_several_systems_is_one_to_the_quickest():
@@ -312,8 +311,7 @@ def test_quickest_is_quicker_than_every_other_by_its_rounds():
 def test_runs_beside_other_programs_are_marked(foreign: float | None, shown: bool):
     record = make("a 2x1")
     record.provenance["load"] = {"cores": 2} | ({} if foreign is None else {"foreign": foreign})
-    entries = in_store(record).entries
-    [row] = record_tables.systems([derive.derive(entry, None) for entry in entries], "", {}).rows
+    [row] = record_tables.systems(records.frame(in_store(record)), "", {}).rows
     assert ("other programs used 1.3 of 2 cores" in row[2].detail) is shown
 
 

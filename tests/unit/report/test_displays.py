@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from suite.report.page import page
 from suite.report.panels import published_figures
 from suite.report.plots import plots
 from suite.report.tables import record_tables
-from suite.report.tables.record_tables import Cell, Column, Table
+from suite.report.tables.record_tables import Cell
 from tests.support.pages import site
 from tests.support.report_records import fill, in_store, make, texts
 
@@ -127,11 +128,9 @@ def test_a_place_names_its_figures():
 
 
 def test_columns_and_tables_without_values_are_left_out():
-    dash = Cell("–", tone="faint")
-    columns = (Column("system"), Column("time"), Column("loss"))
-    table = Table("t", columns, ((Cell("a"), Cell("1", 1.0), dash), (Cell("b"), dash, Cell(""))))
-    filled = record_tables.with_values(table)
+    rows = [{"system": "a", "time": 1.0, "loss": math.nan}, {"system": "b", "loss": Cell()}]
+    filled = record_tables.with_values(record_tables.tabled("t", rows))
     assert texts(filled) == [["a", "1"], ["b", "–"]]
-    assert [column.name for column in filled.columns] == ["system", "time"]
-    assert record_tables.with_values(Table("t", columns, ((Cell("a"), dash, dash),))) is None
+    assert list(filled.frame) == ["system", "time"]
+    assert record_tables.with_values(record_tables.tabled("t", [{"system": "a", "time": math.nan}])) is None
     assert record_tables.with_values(None) is None

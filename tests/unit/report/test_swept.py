@@ -99,7 +99,7 @@ def test_curve_is_the_medians_of_its_runs():
     assert panel.caption.startswith("Medians of measured")
     assert (panel.title, panel.unit, panel.axis, panel.x) == ("Update against k", "s", "k", ("no overlap", "2", "10"))
     assert curve(drawn, "axonn") == pytest.approx((2.0, 0.5, 0.3))
-    assert [column.name for column in drawn.table.columns[:2]] == ["curve", "k"]
+    assert list(drawn.table.frame)[:2] == ["curve", "k"]
     assert drawn.table.rows[0][3].links == (("#r2", "axonn 2x1 None"),)
     assert rows(drawn) == [
         ["axonn", "no overlap", "2", "axonn 2x1 None measured", "3 [1 … 3]"],
@@ -128,7 +128,7 @@ def test_relative_curve_is_divided_by_its_value_at_a_point():
     assert curve(drawn, "axonn") == (1.0, 1.25, 0.25)
     assert curve(drawn, "gpipe")[:2] == (1.0, 2.0)
     assert rows(drawn)[1] == ["axonn", "1", "1.25", "axonn 2x1 1 measured", "3 5 [5 … 5]"]
-    assert drawn.table.columns[4].detail.startswith("seconds, median")
+    assert list(drawn.table.frame)[4].startswith("samples\nseconds, median")
     assert read_panel(K | {"relative": "null"}).divisor == "no overlap"
     panels = [K | {"relative": "1"}]
     drawn = only(run(2, [1.0] * 3, panels=panels), run(4, [0.0] * 3, panels=panels))

@@ -62,7 +62,7 @@ def test_the_summary_counts_points_by_setting_and_limit() -> None:
     other = {**MAP.to_record(), "case": "at most p", "values": {"ZBV": [1.0, NAN, NAN, NAN]}}
     table = winner_maps.summary(in_store(of(MAP.to_record(), other)).entries)
     assert texts(table) == [["Equal times", "ZBV: 2; 1F1B: 1", "ZBV: 1"]]
-    assert [column.name for column in table.columns] == ["setting", "no cap", "at most p"]
+    assert list(table.frame) == ["setting", "no cap", "at most p"]
     assert winner_maps.summary([]) is None
 
 
