@@ -62,7 +62,7 @@ class FigureExecutor:
         return ExecutorResult(
             self.source,
             metrics=figure_metrics(self.figure, known, self.lab),
-            panels=[panel.shown(paper, display, known, fitted) for panel in draw(self.lab, known)],
+            panels=[panel.shown(paper, display, fitted) for panel in draw(self.lab, known)],
             notes=tuple(notes),
             calibrated_on=tuple(dict.fromkeys(fitted)),
         )

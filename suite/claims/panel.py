@@ -54,15 +54,19 @@ class Panel:
             if ids
         }
 
-    def shown(self, paper: str, figure: str, claims: Claims, calibrated_on: Collection[str]) -> FigurePanel:
-        """The panel with printed values. Points whose claims are in `calibrated_on` are marked as calibrated."""
+    def shown(self, paper: str, figure: str, calibrated_on: Collection[str]) -> FigurePanel:
+        """The panel for a record. Points whose claims are in `calibrated_on` are marked as calibrated."""
         ids, display = self.ids(), self.figure or figure
         return FigurePanel(
             title=self.title,
             unit=self.unit,
             x=self.x,
             ours=self.ours,
-            paper={curve: [published(claims, name) for name in names] for curve, names in ids.items()},
+            paper={
+                curve: [name if isinstance(name, float) else NONE for name in names]
+                for curve, names in ids.items()
+                if any(isinstance(name, float) for name in names)
+            },
             null=self.null,
             calibrated=[
                 (curve, i) for curve, names in ids.items() for i, name in enumerate(names) if _id(name) in calibrated_on
@@ -73,6 +77,9 @@ class Panel:
             evidence=self.evidence,
             figure=display,
             publication=load.titles()[paper] if display else "",
+            printed={
+                curve: ["" if isinstance(name, float) else name for name in names] for curve, names in ids.items()
+            },
         )
 
 
@@ -111,6 +118,12 @@ def published(claims: Claims, name: str | float) -> float:
         open_end = high if math.isinf(low) else low if math.isinf(high) else NONE
         value = {"low": low, "high": high}.get(name.partition(" ")[2], open_end)
     return value if isinstance(value, float) else NONE
+
+
+def bound(claims: Claims, name: str) -> int:
+    """1 for a claim that prints a lower bound alone, -1 for an upper one; 0 for others."""
+    value = claims[_id(name)].value if _id(name) in claims else NONE
+    return 0 if not isinstance(value, tuple) else math.isinf(value[1]) - math.isinf(value[0])
 
 
 def _id(name: str | float) -> str:

@@ -57,7 +57,7 @@ class RecordPanel(Settings):
         """The panel as plain data; empty optional parts are left out."""
         return {name: value for name, value in self.model_dump().items() if value or name == "unit"}
 
-    def _check_points(self, curves: Iterable[Mapping[str, Sequence[float]]], points: int) -> None:
+    def _check_points(self, curves: Iterable[Mapping[str, Sequence[float] | Sequence[str]]], points: int) -> None:
         if any(len(values) != points for each in curves for values in each.values()):
             raise rule_error(f"a value for each of {points} points in every curve")
 
@@ -68,7 +68,8 @@ class FigurePanel(RecordPanel):
     Attributes:
         unit: Unit of the values.
         ours: Our values by system.
-        paper: Values that the paper prints.
+        paper: Values that the paper prints, for points without a claim.
+        printed: Claim that prints each point, by system; empty for none. 'ID low', 'ID high': an end of a range.
         null: Values of the null model.
         calibrated: Points that a constant was fitted to, as (system, index).
         scale: "log" or "log-log" where the paper's figure has that scale; empty for a scale that suits the values.
@@ -80,6 +81,7 @@ class FigurePanel(RecordPanel):
     unit: Words
     ours: Curves = Field(default_factory=dict)
     paper: Curves = Field(default_factory=dict)
+    printed: Mapping[Label, Sequence[Words]] = Field(default_factory=dict)
     null: Curves = Field(default_factory=dict)
     calibrated: Sequence[Annotated[tuple[Words, int], Field(strict=False)]] = ()
     scale: Words = ""
@@ -89,7 +91,7 @@ class FigurePanel(RecordPanel):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> FigurePanel:
-        self._check_points((self.ours, self.paper, self.null), len(self.x))
+        self._check_points((self.ours, self.paper, self.null, self.printed), len(self.x))
         if bool(self.figure) != bool(self.publication):
             raise rule_error("both figure and publication, or neither")
         return self

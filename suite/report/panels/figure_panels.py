@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 
+from suite.claims import load
+from suite.claims.panel import bound, published
 from suite.config.panels import FigurePanel, is_map
 from suite.core.errors import InvalidRequest
 from suite.core.record import Record
 from suite.report import derive
 from suite.report.load import StoredRecord, text_at
 from suite.report.names import NONE, SYMBOLS, plain, short
-from suite.report.tables.record_tables import Cell, Row, Table, number, tabled, to_run
+from suite.report.tables.record_tables import DASH, Cell, Row, Table, number, tabled, to_run
 
 CURVES = OURS, PAPER, NULL = "ours", "paper", "null"
 CALIBRATED, QUICKEST = "calibrated", "quickest"
@@ -27,6 +29,7 @@ UNITS = {"s": "seconds", "percent": "percent", "gigabyte": "gigabytes", "day": "
 TIMES = ("s", "day", "hour")
 RACES = ("batch time", "epoch time", "time to train")  # quantities whose smallest value is the best
 _LEADING = re.compile(r" (?:of|over|on|by|to|at|from|with|when|that|per|saved)\b|[,(:]")
+BOUNDS = {0: "", 1: "at least ", -1: "at most "}
 _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 
 
@@ -41,6 +44,7 @@ class PlottedPanel:
         x: Names of the points.
         curves: Values of ours, paper and null by system.
         calibrated: Points that a constant was fitted to, as (system, index).
+        bounds: Printed points that are bounds: 1 for a lower one, -1 for an upper one.
         cut: Whether the record holds more curves or points.
         caption: Caption; empty for the default one.
         quantity: Label of the y axis.
@@ -63,6 +67,7 @@ class PlottedPanel:
     evidence: str = ""
     figure: str = ""
     publication: str = ""
+    bounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def full_title(self) -> str:
@@ -171,7 +176,8 @@ def _plotted(panel: FigurePanel) -> PlottedPanel:
     """A panel within the limits of a picture, without systems that have no value."""
     curves: dict[str, dict[str, tuple[float, ...]]] = {}
     cut = len(panel.x) > _MOST_POINTS
-    for side, lines in ((OURS, panel.ours), (PAPER, panel.paper), (NULL, panel.null)):
+    printed, bounds = _printed(panel)
+    for side, lines in ((OURS, panel.ours), (PAPER, printed), (NULL, panel.null)):
         shown = {system: tuple(values[:_MOST_POINTS]) for system, values in lines.items()}
         shown = {system: values for system, values in shown.items() if not all(map(math.isnan, values))}
         cut = cut or len(shown) > _MOST_SYSTEMS
@@ -192,7 +198,20 @@ def _plotted(panel: FigurePanel) -> PlottedPanel:
         caption=panel.caption,
         figure=panel.figure,
         publication=panel.publication,
+        bounds=bounds,
     )
+
+
+def _printed(panel: FigurePanel) -> tuple[dict[str, Sequence[float]], dict[tuple[str, int], int]]:
+    """The printed values, from the claims of the points or from the record, and which of them are bounds."""
+    claims = {claim.id: claim for claim in load.claims()} if panel.printed else {}
+    points = [(system, index, name) for system, names in panel.printed.items() for index, name in enumerate(names)]
+    values = {system: list(numbers) for system, numbers in panel.paper.items()}
+    for system, index, name in points:
+        if name:
+            values.setdefault(system, [math.nan] * len(panel.x))[index] = published(claims, name)
+    found = {(system, index): bound(claims, name) for system, index, name in points}
+    return {**values}, {point: way for point, way in found.items() if way}
 
 
 def rest(panel: PlottedPanel) -> bool:
@@ -228,6 +247,7 @@ def caption(panel: PlottedPanel, source: str, where: str = "", *, printed: bool 
     else:
         text += " The paper prints none of them."
     fitted = [f"{system} at {panel.x[index]}" for system, index in sorted(panel.calibrated)]
+    text += " An arrow marks a printed bound." if panel.bounds else ""
     text += f" Calibrated (diamond): {', '.join(fitted)}." if fitted else ""
     return text + (" The record holds more curves or points than are shown." if panel.cut else "")
 
@@ -245,9 +265,9 @@ def compared(panel: PlottedPanel, source: str) -> Table | None:
             row: Row = {
                 "curve": system,
                 panel.axis or "point": Cell(point, badge=_badge(panel, system, index)),
-                f"paper\n{unit}": number(paper, plain(paper)),
+                f"paper\n{unit}": number(paper, BOUNDS[panel.bounds.get((system, index), 0)] + plain(paper)),
                 f"{source}\n{unit}": ours,
-                points: error(ours, paper, panel.unit),
+                points: DASH if _is_within(panel, system, index) else error(ours, paper, panel.unit),
             }
             other: Row = {f"null model\n{unit}": null, f"its {points}": error(null, paper, panel.unit)}
             rows.append({**row, **(other if panel.curves[NULL] else {})})
@@ -262,6 +282,12 @@ def values(panel: PlottedPanel, source: str) -> Table:
         for index, point in enumerate(panel.x)
     ]
     return Table(f"{panel.full_title}: {source} values", pd.DataFrame(rows))
+
+
+def _is_within(panel: PlottedPanel, system: str, index: int) -> bool:
+    """Whether our value is on the right side of a printed bound."""
+    way = panel.bounds.get((system, index), 0)
+    return way * (panel.at(OURS, system, index) - panel.at(PAPER, system, index)) > 0
 
 
 def _own(panel: PlottedPanel, system: str, index: int) -> Cell:

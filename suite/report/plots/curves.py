@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from suite.core.units import si
 from suite.report.names import named, short, unit
-from suite.report.panels.figure_panels import CALIBRATED, NULL, OURS, PAPER, PlottedPanel, caption
+from suite.report.panels.figure_panels import BOUNDS, CALIBRATED, NULL, OURS, PAPER, PlottedPanel, caption
 from suite.report.plots.figure import PALETTE, clean, drawable, drawing, finished, shape
 from suite.report.plots.svg import INK
 
@@ -106,6 +106,11 @@ def picture(panel: PlottedPanel, looks: Mapping[str, int], source: str, salt: st
             height = next(filter(math.isfinite, curves), math.nan)
             [mark] = ax.plot(x[index] + shift, height, **_style(CALIBRATED, 0))
             mark.set(gid=f"{CALIBRATED}-{place}-{index}", clip_on=False)
+        for (system, index), way in panel.bounds.items():
+            place, height = systems.index(system), drawn[PAPER, system][index]
+            foot = x[index] + (0.0 if places else width * (place - (len(systems) - 1) / 2))
+            length = 0.25 * height if axis.log else 0.12 * (axis.high - min(axis.low, 0))
+            ax.errorbar(foot, height, length, lolims=way > 0, uplims=way < 0, fmt="none", ecolor=_colour(looks[system]))
         _y_axis(ax, panel, axis)
         _x_axis(ax, panel, places)
         _key(ax, panel, source, joined=places is not None and len(places) > 1)
@@ -119,12 +124,16 @@ def _hover(
     words = {OURS: "ours", PAPER: "printed", NULL: "null model"}
     return {
         f"{curve}-{systems.index(system)}": [
-            f"{system}, {words[curve]}, {x}: {short(height)} {unit(panel.unit)}"
-            for x, height in zip(panel.x, heights, strict=True)
+            f"{system}, {words[curve]}, {x}: {_bound(panel, curve, system, index)}{short(height)} {unit(panel.unit)}"
+            for index, (x, height) in enumerate(zip(panel.x, heights, strict=True))
             if not math.isnan(height)
         ]
         for (curve, system), heights in drawn.items()
     }
+
+
+def _bound(panel: PlottedPanel, curve: str, system: str, index: int) -> str:
+    return BOUNDS[panel.bounds.get((system, index), 0)] if curve == PAPER else ""
 
 
 def _style(curve: str, look: int) -> dict[str, Any]:
@@ -153,7 +162,7 @@ def _y_axis(ax: Axes, panel: PlottedPanel, axis: Frame) -> None:
     else:
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         if low >= 0:
-            ax.set_ylim(0, high * 1.1 or 1.0)
+            ax.set_ylim(0, high * (1.25 if panel.bounds else 1.1) or 1.0)  # room for the arrows of bounds
         else:
             ax.axhline(0, color=INK, linewidth=0.7)
             ax.set_ylim(low - 0.08 * (max(high, 0) - low or 1.0), max(high, 0) + 0.08 * (max(high, 0) - low or 1.0))

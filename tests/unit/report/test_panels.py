@@ -132,6 +132,24 @@ def test_malformed_panel_is_a_remark():
         assert figure_panels.read(figure(row(**empty))) == []
 
 
+def test_printed_values_come_from_the_claims_and_open_ends_are_bounds():
+    """A record holds names of claims. AxoNN prints at least 30 days for 12b, and 22 for 100b."""
+    ids = [f"axonn.fig9.days_saved.{size}" for size in ("12b", "100b")]
+    panel = only(
+        row(
+            "12b,100b,1t", "day", ours={"x": [26.0, 12.0, 1.0]}, paper={"x": [NAN, NAN, 2.0]}, printed={"x": [*ids, ""]}
+        )
+    )
+    assert panel.curves[PAPER] == {"x": (30.0, 22.0, 2.0)}
+    assert panel.bounds == {("x", 0): 1}
+    table = figure_panels.compared(panel, "simulated")
+    assert [cells[2] for cells in rows(table)] == ["at least 30", "22", "2"]
+    titles = [title.text for title in drawn(panel)[0].iter("title")]
+    assert "x, printed, 12b: at least 30 days" in titles
+    within = only(row("12b", "day", ours={"x": [31.0]}, printed={"x": ids[:1]}))
+    assert rows(figure_panels.compared(within, "simulated"))[0][4] == "–"
+
+
 def test_marks_of_unknown_points_are_dropped():
     marks = [["axonn", -1], ["axonn", 3], ["axonn", 2], ["z", 0]]
     assert only(PEAK | {"calibrated": marks}).calibrated == {("axonn", 2)}
