@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from suite.config.families import content, groups
 from suite.config.plugins import build
@@ -25,6 +25,7 @@ from suite.simulate.validation.cells import CellMachine, PublicCell
 from suite.workload.language_model import LanguageModel
 
 T = TypeVar("T")
+Setting = bool | int | str
 ROUNDS = 4  # microbatches per pipeline rank where a source tells no batch
 PRECISIONS = {
     "tf32": "tensorfloat32",
@@ -97,25 +98,8 @@ def _known(field: str, value: str, legal: Mapping[str, T]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSettings:
-    """Settings of a cell that a default may fill. None: the source does not tell."""
-
-    precision: str | None = None
-    recompute: str | None = None
-    sharding: str | None = None
-    attention: str | None = None
-    sequence_parallel: bool | None = None
-    microbatch: int | None = None
-    vocabulary: int | None = None
-    tied: bool | None = None
-    fused_norm: bool | None = None
-    layers_per_stage: str | None = None
-    vpp: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CellSettings:
-    """The same settings, all known."""
+    """Settings of a cell that a default fills where the source does not tell them."""
 
     precision: str
     recompute: str
@@ -135,7 +119,7 @@ class Defaults:
     """Content of defaults.yaml: one value for each setting and generation, and other plausible values."""
 
     defaults: Mapping[str, CellSettings]
-    plausible: Mapping[str, tuple[bool | int | str, ...]]
+    plausible: Mapping[str, tuple[Setting, ...]]
 
 
 @cache
@@ -211,46 +195,26 @@ def modelled_machine(facts: CellMachine) -> Machine:
     return replace(machine, devices_per_node=domain, adapters=domain, between=Link(machine.between.latency, each))
 
 
-def told(cell: PublicCell) -> ToldSettings:
-    """Settings that the source of a cell tells."""
-    return ToldSettings(
-        precision=cell.precision,
-        recompute=cell.recompute,
-        sharding=cell.sharding,
-        attention=cell.attention,
-        sequence_parallel=cell.sequence_parallel,
-        microbatch=cell.microbatch,
-        vocabulary=cell.model.vocab,
-        tied=cell.model.tied_embeddings,
-        fused_norm=cell.fused_norm,
-        layers_per_stage=cell.layers_per_stage,
-        vpp=cell.vpp,
-    )
+def told(cell: PublicCell) -> dict[str, Setting | None]:
+    """Each of `CellSettings` as the source of a cell tells it; None where it does not."""
+    facts = asdict(cell) | {"vocabulary": cell.model.vocab, "tied": cell.model.tied_embeddings}
+    return {field.name: facts[field.name] for field in fields(CellSettings)}
 
 
 def assumed(cell: PublicCell) -> tuple[str, ...]:
     """Names of the settings that the source of a cell does not tell."""
-    settings = told(cell)
-    return tuple(name for name, value in asdict(settings).items() if value is None)
+    return tuple(name for name, value in told(cell).items() if value is None)
 
 
-def complete_settings(cell: PublicCell, changed: ToldSettings | None = None) -> CellSettings:
-    """Settings of a cell, with the defaults of its generation where its source tells none.
-
-    Args:
-        changed: Settings in place of defaults.
-    """
-    defaults = _known("generation", cell.generation, default_settings().defaults)
-    known = {name: value for name, value in asdict(told(cell)).items() if value is not None}
-    other = {name: value for name, value in asdict(changed or ToldSettings()).items() if value is not None}
-    return replace(defaults, **known, **other)
+def complete_settings(cell: PublicCell, **changed: Setting) -> CellSettings:
+    """Settings of a cell, with `changed` ones or the defaults of its generation where its source tells none."""
+    defaults = asdict(_known("generation", cell.generation, default_settings().defaults))
+    known = {name: value for name, value in told(cell).items() if value is not None}
+    return CellSettings(**{**defaults, **changed, **known})
 
 
-def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingSetup:
-    """Training setup of a cell.
-
-    Args:
-        changed: Settings in place of defaults.
+def to_setup(cell: PublicCell, **changed: Setting) -> TrainingSetup:
+    """Training setup of a cell, with `changed` settings in place of defaults.
 
     Raises UnknownName for a value that the file's header does not list, and InvalidRequest for settings that contradict
     each other.
@@ -258,7 +222,7 @@ def to_setup(cell: PublicCell, changed: ToldSettings | None = None) -> TrainingS
     generation = _known(
         "generation", cell.generation, {name: generations()[name] for name in default_settings().defaults}
     )
-    values = complete_settings(cell, changed)
+    values = complete_settings(cell, **changed)
     facts, chunks = cell.model, values.vpp
     model = LanguageModel(
         facts.layers,
@@ -348,8 +312,7 @@ def plausible_setups(cell: PublicCell) -> Iterator[tuple[str, TrainingSetup]]:
         for value in default_settings().plausible.get(name, ()):
             if value == values[name]:
                 continue
-            changed: Any = {name: value}
             try:
-                yield f"{name}={value}", to_setup(cell, replace(ToldSettings(), **changed))
+                yield f"{name}={value}", to_setup(cell, **{name: value})
             except InvalidRequest:
                 continue

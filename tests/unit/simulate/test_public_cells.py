@@ -24,7 +24,6 @@ from suite.simulate.validation.accuracy import (
     step_lines,
 )
 from suite.simulate.validation.adapter import (
-    ToldSettings,
     assumed,
     node_bandwidth,
     plausible_setups,
@@ -202,7 +201,7 @@ def test_facts_that_a_source_leaves_out_follow_from_others_or_defaults() -> None
     assert set(assumed(unknown)) - set(assumed(PLAIN)) == {"precision", "recompute"}
     assert to_setup(unknown) == to_setup(PLAIN), "the defaults of this generation"
     assert to_setup(replace(PLAIN, recompute="none")).recompute == "none"
-    assert to_setup(PLAIN, ToldSettings(fused_norm=False)).fused_norm is False
+    assert to_setup(PLAIN, fused_norm=False).fused_norm is False
     plausible = plausible_setups(replace(PLAIN, recompute=None))
     assert {s.recompute for name, s in plausible if name.startswith("recompute")} == {"none", "selective"}
 
@@ -418,7 +417,7 @@ def test_range_holds_the_point_answer_and_every_changed_answer() -> None:
 
 def test_setting_that_changes_no_setup_gives_no_range() -> None:
     alone = replace(UNKNOWN, recompute="full", sequence_parallel=None, tp=1, dp=8)
-    assert to_setup(alone, ToldSettings(sequence_parallel=True)) == to_setup(alone)
+    assert to_setup(alone, sequence_parallel=True) == to_setup(alone)
     assert [name for name, _ in plausible_setups(alone)] == ["sequence_parallel=True"]
     assert answer_range(answer(alone, SHARES), SHARES) is None
 
