@@ -164,13 +164,6 @@ def answer_families() -> dict[tuple[str, str], list[Answered]]:
     return members
 
 
-def answers_without_mutation() -> list[tuple[tuple[str, str], list[Answered]]]:
-    """Answers without a mutation that changes their verdict, by family, the largest family first."""
-    turned = {(c.id, row.evidence) for c in load.claims() for row in c.answers if row.turned_by}
-    members = {family: [a for a in answers if a not in turned] for family, answers in answer_families().items()}
-    return sorted(((family, answers) for family, answers in members.items() if answers), key=lambda row: -len(row[1]))
-
-
 def first_of_families(mutations: Sequence[Mutation]) -> dict[str, tuple[Answered, ...]]:
     """Answers for a short run by mutation: one fast answer of each family, each family under one mutation."""
     family_of = {answered: family for family, members in answer_families().items() for answered in members}

@@ -44,8 +44,6 @@ def _answer(arguments: Arguments) -> int:
 def _mutate(arguments: Arguments) -> int:
     from suite.claims import mutate
 
-    if arguments.unturned:
-        return _unturned()
     mutations_by_id = mutate.known_mutations()
     chosen = mutate.select_mutations(arguments.names, mutations_by_id)
     if arguments.among:
@@ -68,15 +66,6 @@ def _find(results: Iterable[MutationResult]) -> int:
     for result in results:
         if result.turns or result.after == FAILED:
             print(f"{result}  {result.seconds:.2f} s", flush=True)
-    return Exit.OK
-
-
-def _unturned() -> int:
-    """List, for each paper, the functions whose answers no mutation changes, those with the most claims first."""
-    from suite.claims import mutate
-
-    for (paper, function), names in mutate.answers_without_mutation():
-        print(f"{paper:<10} {len(names):3} {function}\n" + "\n".join(f"    {name} ({kind})" for name, kind in names))
     return Exit.OK
 
 
@@ -135,7 +124,6 @@ ACTIONS = {"answer": _answer, "mutate": _mutate, "sensitivity": _sensitivity, "f
         metavar="PATTERN",
         help="mutate: judge all claims that match and print the changed ones",
     ),
-    argument("--unturned", action="store_true", help="mutate: list the answers that no mutation changes"),
 )
 def main(arguments: Arguments) -> int:
     return ACTIONS[arguments.action](arguments)
