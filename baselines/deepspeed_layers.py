@@ -6,7 +6,7 @@ the norm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -22,14 +22,6 @@ class Piece(nn.Sequential):
     only."""
 
 
-@dataclass
-class _Slice:
-    """This rank's part of a split layer. DeepSpeed determines it before it builds layers."""
-
-    group: Any = None
-    rank: int = 0
-
-
 def module(plan: PeerPlan) -> Any:
     """PipelineModule of this rank, divided as the suite divides layers, with the suite's initial weights.
 
@@ -41,7 +33,7 @@ def module(plan: PeerPlan) -> Any:
 
     grid = plan.grid
     layers_by_number: dict[int, nn.Module] = {}
-    tensor = _Slice()
+    tensor = SimpleNamespace(group=None, rank=0)  # part of a split layer, which DeepSpeed sets before it builds layers
     stages = [plan.pieces(layers) for layers in plan.split]
     pieces = [piece for stage in stages for piece in stage]
 
@@ -55,21 +47,11 @@ def module(plan: PeerPlan) -> Any:
         piece_layers = [layers_by_number[number] for number in piece]
         return Piece(*piece_layers) if plan.recomputed(piece) else piece_layers[0]
 
-    class Layers(LayerSpec):  # type: ignore[misc]
-        def __init__(self, piece: tuple[int, ...]) -> None:
-            super().__init__(nn.Module)
-            self.piece = piece
+    class Made(nn.Module):
+        """What DeepSpeed calls to build a layer: it accepts a class of modules alone."""
 
-        def build(self, log: bool = False) -> nn.Module:
-            return make(self.piece)
-
-    class TiedLayer(TiedLayerSpec):  # type: ignore[misc]
-        def __init__(self, piece: tuple[int, ...], key: str, name: str) -> None:
-            super().__init__(key, nn.Module, tied_weight_attr=name)
-            self.piece = piece
-
-        def build(self, log: bool = False) -> nn.Module:
-            return make(self.piece)
+        def __new__(cls, piece: tuple[int, ...]) -> Any:
+            return make(piece)
 
     class Divided(PipelineModule):  # type: ignore[misc]
         def _partition_layers(self, method: str = "") -> None:
@@ -81,11 +63,11 @@ def module(plan: PeerPlan) -> Any:
     ends = [number for tie in plan.ties for number in (tie[0], tie[2])]
     if len(set(ends)) < len(ends):
         raise Unsupported("two ties at one layer", rule="DeepSpeed ties a layer once", legal="model.shape.tied=false")
-    specs: list[Any] = [Layers(piece) for piece in pieces]
+    specs: list[Any] = [LayerSpec(Made, piece) for piece in pieces]
     for tie, (first, first_name, last, last_name) in enumerate(plan.ties):
         if grid.inter > 1:
-            specs[pieces.index((first,))] = TiedLayer((first,), f"tie_{tie}", first_name)
-            specs[pieces.index((last,))] = TiedLayer((last,), f"tie_{tie}", last_name)
+            for number, name in ((first, first_name), (last, last_name)):
+                specs[pieces.index((number,))] = TiedLayerSpec(f"tie_{tie}", Made, (number,), tied_weight_attr=name)
     divided = Divided(
         specs,
         topology=PipeModelDataParallelTopology(grid.inter, grid.tensor, grid.data),

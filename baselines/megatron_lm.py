@@ -150,17 +150,6 @@ def _rule(config: RunConfig) -> dict[str, Option]:
     return options
 
 
-def missing(device: str) -> Missing | None:
-    """Reason why Megatron does not run here; None if it does."""
-    if find_spec("megatron") is None or find_spec("megatron.core") is None:
-        return Missing("megatron-core is not installed: pip install megatron-core")
-    if device != "cuda":
-        return Missing("megatron-core computes on CUDA alone: launch.device=cuda")
-    if not accelerator.count():
-        return Missing("megatron-core computes on CUDA alone, and there is no such device")
-    return None
-
-
 class MegatronLM(System):
     """One rank of Megatron's pipeline on grid.inter stages, grid.tensor parts of every layer and grid.data replicas."""
 
@@ -169,7 +158,11 @@ class MegatronLM(System):
     @classmethod
     def probe(cls, config: RunConfig) -> Ready | Missing:
         arguments(config)
-        return missing(config.launch.device) or Ready()
+        if find_spec("megatron") is None or find_spec("megatron.core") is None:
+            return Missing("megatron-core is not installed: pip install megatron-core")
+        if config.launch.device != "cuda" or not accelerator.count():
+            return Missing("megatron-core computes on CUDA alone: a device, and launch.device=cuda")
+        return Ready()
 
     def __init__(self, world: World, config: RunConfig) -> None:
         from megatron.core import parallel_state
