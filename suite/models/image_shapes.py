@@ -73,14 +73,6 @@ class ImageNetwork(Network):
         return layer_shapes(self, width)
 
     @property
-    def layers(self) -> int:
-        return len(self.shapes())
-
-    @property
-    def parameters(self) -> int:
-        return sum(layer.parameters for layer in self.shapes())
-
-    @property
     def least_microbatch(self) -> int:
         """Smallest number of images for which every batch norm has a variance: 2 if one sees a single point."""
         from suite.models.counts import least_microbatch

@@ -47,10 +47,6 @@ class ResidualLSTM(Network):
         check_counts(self)
 
     @property
-    def parameters(self) -> int:
-        return sum(layer.parameters for layer in self.shapes())
-
-    @property
     def tokens(self) -> int:
         """Tokens of one sample."""
         return self.sequence
@@ -94,7 +90,7 @@ class ResidualLSTM(Network):
 class GNMT(Network):
     """GNMT (Wu et al.) as its second reference version has it (suite.models.gnmt).
 
-    The defaults are GNMT-8.
+    The defaults are GNMT-8. A pipeline has one embedding per side; one device may share a single embedding.
 
     Attributes:
         encoder, decoder: Number of LSTMs on each side; the first LSTM of the encoder is bidirectional.
@@ -112,16 +108,6 @@ class GNMT(Network):
 
     def __post_init__(self) -> None:
         check_counts(self, encoder=2, decoder=2, vocabulary=END + 2)
-
-    @property
-    def layers(self) -> int:
-        """Number of LSTMs; a bidirectional one counts once."""
-        return self.encoder + self.decoder
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of a pipeline, which has one embedding per side. One device may share a single embedding."""
-        return sum(layer.parameters for layer in self.shapes())
 
     @property
     def tokens(self) -> int:

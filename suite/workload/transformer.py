@@ -86,6 +86,11 @@ class Network(Protocol):
         """Shape of every layer in order. `width` is the bytes of one activation entry."""
 
     @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(layer.parameters for layer in self.shapes())
+
+    @property
     def tokens(self) -> int | None:
         """Tokens of one sample; None for a network of images."""
         return None

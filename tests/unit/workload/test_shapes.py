@@ -87,7 +87,7 @@ def test_gnmt_by_hand() -> None:
     assert eight.parameters - 32_320 * 1024 == 160_671_297
     assert sixteen.parameters == 277_718_593
     assert [len(shape.shapes()) for shape in (eight, sixteen)] == [10, 18], "an embedding, a layer per LSTM, a head"
-    assert (eight.layers, sixteen.layers, eight.tokens) == (8, 16, 100)
+    assert eight.tokens == 100
 
 
 @pytest.mark.parametrize(
