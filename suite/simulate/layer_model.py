@@ -30,7 +30,6 @@ from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel as Wires
 from suite.simulate.worker import simulate
 from suite.weights import Latest
-from suite.workload.pipedream_split import Rates
 from suite.workload.split import Split, divide_ranks
 from suite.workload.stage_memory import MicrobatchMemory, held_entries, microbatch_memory
 from suite.workload.transformer import LayerShape, Network
@@ -49,7 +48,6 @@ class LayerPlan:
         layout, moments: Memory layout and moments of a rank.
         half: Type of passes in mixed precision.
         split: Name of a rule of suite.workload.split, or ranges of layers.
-        rates: Rates of the profile for split="pipedream".
     """
 
     shape: Network
@@ -63,7 +61,6 @@ class LayerPlan:
     update_interval: int | None = None
     half: str | None = None
     split: str | Split = "pipedream"
-    rates: Rates | None = None
 
     def __post_init__(self) -> None:
         if self.grid.tensor > 1:
@@ -105,7 +102,7 @@ class LayerPlan:
     def ranges(self) -> Split:
         """Layers of each stage."""
         if isinstance(self.split, str):
-            return divide_ranks(self.shape, homes_of(self.system.schedule, self.grid.inter), self.split, self.rates)
+            return divide_ranks(self.shape, homes_of(self.system.schedule, self.grid.inter), self.split)
         return self.split
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from suite.workload.transformer import check_counts
 
@@ -20,16 +20,9 @@ DENSE_LAST = "dense last"  # T = A^T H, Z = T W; dW = T^T G, dH = A (G W^T)
 KEPT = "kept"  # T = A^T H of the first epoch, which never changes; dW = T^T G
 
 
-@dataclass(frozen=True, slots=True)
-class SparseProduct:
-    """One sparse product of an epoch.
+class SparseProduct(NamedTuple):
+    """One sparse product of an epoch; `width` is the columns of the matrix that is multiplied and sent."""
 
-    Attributes:
-        layer: Number of the layer, counted from 0.
-        width: Columns of the matrix that is multiplied and sent.
-    """
-
-    layer: int
     backward: bool
     width: int
 
@@ -74,11 +67,11 @@ class GCN:
         for layer, (before, after) in enumerate(pairwise(self.widths(features, classes))):
             mode = self.mode(layer, before, after)
             if mode != KEPT:
-                forward.append(SparseProduct(layer, False, after if mode == DENSE_FIRST else before))
+                forward.append(SparseProduct(False, after if mode == DENSE_FIRST else before))
             if mode in (PRINTED, DENSE_FIRST):
-                backward.append(SparseProduct(layer, True, after))
+                backward.append(SparseProduct(True, after))
             elif layer:
-                backward.append(SparseProduct(layer, True, before))
+                backward.append(SparseProduct(True, before))
         return [*forward, *reversed(backward)]
 
     def flops(self, features: int, classes: int, *, vertices: int, entries: int) -> int:

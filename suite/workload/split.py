@@ -3,6 +3,15 @@
 One dynamic program serves three rules: `evenly` counts blocks, `by_cost` adds costs, and PipeDream's rule also counts
 messages. Ties are broken by the smallest sum of squared stage times, then by the longest early stages.
 `divide` is the entry point of all rules; `divide_ranks` balances ranks that hold several stages.
+
+PipeOptim runs every system on PipeDream's split (V-A; Narayanan et al. 2019, Section 3.1). The rule minimizes the time
+of the slowest stage or cut:
+
+    stage             seconds of its layers
+    cut after a layer 2 bytes of its output / bandwidth: an activation and its gradient
+
+Messages are assumed to overlap with the passes. PipeDream's plans also choose a number of replicas for each stage; here
+every stage has as many.
 """
 
 from __future__ import annotations
@@ -12,10 +21,12 @@ from functools import cache
 from itertools import pairwise, product
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.workload.pipedream_split import Rates, cut_seconds, layer_seconds
 from suite.workload.transformer import Network
 
 Split = tuple[range, ...]
+# PipeDream's profile: round numbers of one GPU in a PCIe slot, of which only the ratios decide a split
+FLOPS, MEMORY, LINK = 5.0e12, 500.0e9, 10.0e9  # flop/s of products; bytes/s of other kernels, and between stages
+PASSES = 3  # a backward pass is two forward passes
 LOOKED = 100_000_000  # most sums of layers in a search for a split: ten seconds
 
 
@@ -75,18 +86,9 @@ def by_cost(costs: Sequence[float], stages: int, cuts: Sequence[float] = ()) -> 
     return tuple(range(start, stop) for start, stop in zip((0, *stops), stops, strict=False))
 
 
-def evenly(layers: int, stages: int, *, ends: bool = False) -> Split:
-    """Divide layers evenly over stages, the longer stages first.
-
-    Args:
-        ends: Whether the first and the last layer are an embedding and a head. They are not counted, because AxoNN and
-            SAMO divide transformer blocks only.
-    """
-    return by_cost(_even_costs(layers, ends=ends and layers - 2 >= stages), stages)
-
-
-def _even_costs(layers: int, *, ends: bool) -> list[float]:
-    return [0.0, *[1.0] * (layers - 2), 0.0] if ends else [1.0] * layers
+def evenly(layers: int, stages: int) -> Split:
+    """Divide layers evenly over stages, the longer stages first."""
+    return by_cost([1.0] * layers, stages)
 
 
 def blocks(shape: Network, split: Split) -> tuple[int, ...]:
@@ -96,21 +98,20 @@ def blocks(shape: Network, split: Split) -> tuple[int, ...]:
 
 
 @cache
-def divide(shape: Network, stages: int, by: str, rates: Rates | None = None) -> Split:
+def divide(shape: Network, stages: int, by: str) -> Split:
     """Divide the layers of a network over `stages` stages.
 
     Args:
         by: "even" gives each stage the same number of layers; the embedding and the head of a GPT do not count if
-            there is a block for every stage. "cost" balances flops. "pipedream" applies PipeDream's rule to the
-            seconds that follow from the shape and `rates`.
+            there is a block for every stage, because AxoNN and SAMO divide transformer blocks only. "cost" balances
+            flops. "pipedream" applies PipeDream's rule to the seconds that follow from the shape.
 
     Raises InvalidRequest for more stages than layers, and UnknownName for another rule.
     """
-    cuts = cut_seconds(shape, rates or Rates()) if by == "pipedream" else ()
-    return by_cost(_costs(shape, by, rates, stages), stages, cuts)
+    return by_cost(_costs(shape, by, stages), stages, cut_seconds(shape) if by == "pipedream" else ())
 
 
-def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | None = None) -> Split:
+def divide_ranks(shape: Network, homes: Sequence[int], by: str) -> Split:
     """Divide the layers of a network over stages so that the slowest rank is as fast as possible.
 
     With one stage per rank the result is that of `divide`. In a V, rank 0 holds embedding, head and loss, so its other
@@ -124,21 +125,35 @@ def divide_ranks(shape: Network, homes: Sequence[int], by: str, rates: Rates | N
     """
     homes = tuple(homes)
     if len(set(homes)) == len(homes):
-        return divide(shape, len(homes), by, rates)
-    return _balance(tuple(_costs(shape, by, rates)), homes, divide(shape, len(homes), by, rates))
+        return divide(shape, len(homes), by)
+    return _balance(tuple(_costs(shape, by)), homes, divide(shape, len(homes), by))
 
 
-def _costs(shape: Network, by: str, rates: Rates | None, stages: int = 1) -> Sequence[float]:
+def _costs(shape: Network, by: str, stages: int = 1) -> Sequence[float]:
     """Cost of each layer under a rule of `divide`."""
     shapes = shape.shapes()
     if by == "even":
-        ends = not (shapes[0].checkpointed or shapes[-1].checkpointed)
-        return _even_costs(len(shapes), ends=ends and len(shapes) - 2 >= stages)
+        blocks, ends = len(shapes) - 2, not (shapes[0].checkpointed or shapes[-1].checkpointed)
+        return [0.0, *[1.0] * blocks, 0.0] if ends and blocks >= stages else [1.0] * len(shapes)
     if by == "cost":
         return [layer.flops for layer in shapes]
     if by == "pipedream":
-        return layer_seconds(shape, rates or Rates())
+        return layer_seconds(shape)
     raise UnknownName("split", by, ("even", "cost", "pipedream"))
+
+
+def layer_seconds(shape: Network) -> list[float]:
+    """Seconds of the forward and backward pass of each layer for one sample.
+
+    The time of a layer is the time of its flops plus the time of its memory traffic. A forward pass writes its saved
+    activations and its output, and reads the same number of bytes. A backward pass moves twice as many bytes.
+    """
+    return [PASSES * (layer.flops / FLOPS + 2 * (layer.saved + layer.output) / MEMORY) for layer in shape.shapes()]
+
+
+def cut_seconds(shape: Network) -> list[float]:
+    """Seconds in which the activation of each layer's end and its gradient pass between two stages, for one sample."""
+    return [2 * float(layer.output) / LINK for layer in shape.shapes()]
 
 
 @cache

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.workload import Transformer, by_cost, evenly
-from suite.workload.pipedream_split import Rates, cut_seconds, layer_seconds
-from suite.workload.split import divide
+from suite.workload.split import cut_seconds, divide, layer_seconds
 from tests.support.refusals import refused
 
 
@@ -49,20 +48,20 @@ def test_by_cost_finds_the_best_of_all_splits(costs: list[int], number: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("layers", "stages", "ends", "lengths"),
+    ("blocks", "stages", "lengths"),
     [
-        (10, 4, False, [3, 3, 2, 2]),
-        (3, 1, False, [3]),
         # ends do not count as layers: 48 blocks, an embedding and a head on 6 stages are 8 blocks each
-        (50, 6, True, [9, 8, 8, 8, 8, 9]),
-        (12, 4, True, [4, 3, 2, 3]),
-        (3, 1, True, [3]),
+        (48, 6, [9, 8, 8, 8, 8, 9]),
+        (10, 4, [4, 3, 2, 3]),
+        (1, 1, [3]),
         # they count where blocks are too few
-        (4, 3, True, [2, 1, 1]),
+        (2, 3, [2, 1, 1]),
     ],
 )
-def test_evenly_gives_the_longer_stages_first(layers: int, stages: int, ends: bool, lengths: list[int]) -> None:
-    assert [len(stage) for stage in evenly(layers, stages, ends=ends)] == lengths
+def test_evenly_gives_the_longer_stages_first(blocks: int, stages: int, lengths: list[int]) -> None:
+    shape = Transformer(blocks, 8, 2, sequence=4, vocabulary=16)
+    assert [len(stage) for stage in divide(shape, stages, "even")] == lengths
+    assert [len(stage) for stage in evenly(10, 4)] == [3, 3, 2, 2]
 
 
 def test_impossible_splits_are_refused() -> None:
@@ -98,17 +97,13 @@ def test_splits_by_hand() -> None:
     # two equal halves would send 40 bytes both ways, 8 s; one layer more sends 2 in 0.4 s, and takes 6
     assert by_cost((4.0, 2.0, 2.0, 1.0), 2, (0.2, 4.0, 0.2, 0.2)) == (range(1), range(1, 4))
     # a block of 24 s h^2 + 4 s^2 h flops: three passes of products, and three of its saved and output bytes
-    shape, rates = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16), Rates(100.0, 10.0, 5.0)
+    shape = Transformer(layers=2, hidden=8, heads=2, sequence=4, vocabulary=16)
     block = shape.shapes()[1]
     assert block.flops == 24 * 4 * 64 + 4 * 16 * 8
-    assert layer_seconds(shape, rates)[1] == pytest.approx(
-        3 * (block.flops / 100 + 2 * (block.saved + block.output) / 10)
-    )
-    assert cut_seconds(shape, rates)[1] == 2 * block.output / 5
+    assert layer_seconds(shape)[1] == pytest.approx(3 * (block.flops / 5e12 + 2 * (block.saved + block.output) / 5e11))
+    assert cut_seconds(shape)[1] == 2 * block.output / 1e10
 
 
-def test_impossible_rates_and_rules_are_refused() -> None:
+def test_unknown_rule_is_refused() -> None:
     with refused(UnknownName, "split", "pipdream"):
         divide(Transformer(2, 8, 2, 4, 16), 2, "pipdream")
-    with refused(InvalidRequest, "rates.flops"):
-        Rates(flops=0)
