@@ -19,9 +19,13 @@ from suite.memory.checkpointing import checkpoint_interval
 from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import MOMENTS, SimulationPlan
 from suite.simulate.layer_model import LayerPlan
+from suite.simulate.operations.generation import generations
+from suite.simulate.operations.states import PIPELINED
+from suite.simulate.operations.step import simulate_step
+from suite.simulate.search import run
 from suite.workload import Transformer
 from tests.support.drawn import cells
-from tests.support.modelled import TINY, shape, system
+from tests.support.modelled import TINY, conf, shape, system
 from tests.support.refusals import refused
 
 
@@ -257,3 +261,21 @@ def test_a_plan_that_cannot_be_is_refused(arguments: dict[str, Any], key: str, l
 def test_a_system_that_cannot_be_is_refused(key: str, value: object, legal: str) -> None:
     with refused(InvalidRequest, key, str(value), legal=legal):
         system(**{key.removeprefix("modelled."): value})
+
+
+# -- plans and setups --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("generation", "grid"),
+    cells(sorted(generations()), [Grid(inter=4), Grid(data=2, inter=2), Grid(inter=2, tensor=4)], n=4),
+)
+def test_a_plan_is_a_setup(generation: str, grid: Grid) -> None:
+    """Both take the same time, but for reductions over shared adapters, and hold the same activations. The setup has
+    reserved bytes, of which there are more by PIPELINED."""
+    described = system(schedule=OneFOneB(), activation_checkpointing="none", tensor=True)
+    planned = SimulationPlan(shape("gpt3_2_7b"), described, grid, 32 * grid.data, 1, generation=generation)
+    on, software = conf("machine", "h100"), replace(conf("efficiency", "usual"), generation=generation)
+    step = simulate_step(planned.setup(on, software.software(on.family, "small", sparse=False)))
+    assert run(planned, on, software).makespan == pytest.approx(step.seconds, rel=0.05)
+    assert step.memory["activations"] == pytest.approx(PIPELINED * planned.budget(0).by_kind()["activations"])
