@@ -24,7 +24,7 @@ from suite.runner.runs import expand
 from suite.runner.store import Store
 
 ROOT = Path(__file__).parents[2]
-FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK, "told_to_end": Outcome.CANCELLED}  # records of jobs
+FATES = {"well": Outcome.OK, "killed": Outcome.LOST_RANK}  # records of jobs
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -68,8 +68,8 @@ def test_killed_job_ends_alone_and_dry_sweep_counts_what_is_missing(
     (tmp_path / "asked.yaml").write_text(f"['executor.how={','.join(FATES)},raises']")
     asked = f"@{tmp_path / 'asked.yaml'}"
     for folder, status, counts in (
-        ("checkpoint.folder=null,/proc/x", Exit.SOME_FAILED, "8 runs: 2 would run, 4 have a record, 2 refused"),
-        ("checkpoint.folder=/proc/x seed=1", Exit.NOTHING, "4 runs: 0 would run, 0 have a record, 4 refused"),
+        ("checkpoint.folder=null,/proc/x", Exit.SOME_FAILED, "6 runs: 1 would run, 4 have a record, 1 refused"),
+        ("checkpoint.folder=/proc/x seed=1", Exit.NOTHING, "3 runs: 0 would run, 0 have a record, 3 refused"),
     ):
         assert suite("sweep", "--dry-run", asked, *folder.split()) == status
         assert counts in capfd.readouterr().out.splitlines()[-1]

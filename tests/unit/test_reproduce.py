@@ -10,11 +10,9 @@ import pytest
 
 from suite.cli import reproduce
 from suite.cli.run import run as made
-from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
-from suite.runner.runs import Run, expand
 from tests.support.refusals import refused
 
 Done = list[tuple[str, Any]]
@@ -70,33 +68,6 @@ def test_entries_are_run_and_scored_before_the_page(scored: bool, tmp_path: Path
     assert reproduce.main(arguments) == Exit.OK
     runs = [("run", ["experiment=smoke", "seed=3", *arguments]), ("run", ["experiment=formulas", *arguments])]
     assert done == [*runs, *([("accuracy", tmp_path)] if scored else []), ("page", tmp_path)]
-
-
-def word(run: Run, path: str) -> str:
-    """The value at a path of a run's config."""
-    setting: Any = run.settings | {"system": run.config.system.name}
-    for key in path.split("."):
-        setting = setting[key]
-    return str(setting)
-
-
-@pytest.mark.slow("all runs for a GPU are composed")
-@pytest.mark.parametrize("scale", ["gpu", pytest.param("cluster", marks=pytest.mark.exhaustive)])
-def test_entries_for_a_gpu_are_distinct_runs_and_points_of_plots(scale: str) -> None:
-    all_entries = resolve([f"scale={scale}"]).scale.reproduce
-    entries = [e for e in all_entries if scale == "gpu" or "launch.device=cuda" in e or e.startswith("cluster_")]
-    commands = [reproduce.command_line(entry, ["launch.memory_check=false"]) for entry in entries]
-    runs = [run for command in commands for run in expand(command)]  # this machine need not hold them
-    assert len(runs) == len({(run.config.experiment.name, run.label) for run in runs}) >= len(entries)
-    assert len(runs) >= 20
-    for run in runs:
-        assert (run.refusal, run.config.launch.device) == (None, "cuda"), run.label
-        assert run.config.experiment.expected_seconds > 0
-    for name in {run.config.experiment.name for run in runs}:
-        mine = [run for run in runs if run.config.experiment.name == name]
-        for panel in mine[0].config.experiment.more.get("panels", ()):
-            places = {(word(run, panel["key"]), word(run, panel.get("curve", "system"))) for run in mine}
-            assert len(places) == len(mine), panel["title"]
 
 
 def test_entry_for_a_gpu_is_unsupported_without_one(tmp_path: Path) -> None:

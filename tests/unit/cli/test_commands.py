@@ -75,13 +75,9 @@ def test_nearest_legal_word_is_suggested_if_there_is_a_similar_one() -> None:
         ("run", "--dryrun", "'--dry-run'"),
         ("run", "axonn", "system=axonn"),
         ("report", "report=x", "'reports'"),
-        ("artifact", "--no-docter", "'--no-doctor'"),
-        ("nightly", "repeat=3", "'repeats'"),
         ("conformance", "--law=order", "'--laws'"),
         ("doctor", "reports", "'reports='"),
         ("run", "blah", ""),
-        ("show", "--blah=1", ""),
-        ("run", "-x", ""),
     ):
         with pytest.raises(InvalidRequest) as caught:
             command(name).read([typed])

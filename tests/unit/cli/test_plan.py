@@ -54,15 +54,6 @@ def test_plans_are_printed_fastest_first(printed: list[str]) -> None:
     assert max(map(len, printed)) <= 120
 
 
-def test_errors_of_the_nearest_cells_are_printed(printed: list[str]) -> None:
-    at = next(number for number, line in enumerate(printed) if line.startswith("Mean absolute error"))
-    mean = float(re.search(r"([\d.]+) %$", printed[at])[1])  # type: ignore[index]
-    errors = [float(re.match(r" +([+-][\d.]+) %  \S+, \d+ \S+, \w+$", line)[1]) for line in printed[at + 1 :]]  # type: ignore[index]
-    assert len(errors) == 5
-    assert mean == pytest.approx(sum(map(abs, errors)) / 5, abs=0.11)
-    assert not {one.cell for one in constants()} & {line.split("  ")[-1].partition(",")[0] for line in printed[at:]}
-
-
 LEGAL = {"model": "llama3_8b", "machine": "h100", "devices": "8"}
 WRONG: tuple[tuple[dict[str, str | None], str, str], ...] = (  # changes, words of the refusal, legal value
     ({"modle": "llama3_8b", "model": None}, "'modle'", "'model'?"),

@@ -55,23 +55,6 @@ def test_every_schedule_is_exported(choice: str, tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out.splitlines()[:4] == drawn[:4]
 
 
-def checked(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Report on a file."""
-    (folder / "a.csv").write_text(text)
-    assert check([str(folder / "a.csv")]) == Exit.OK
-    return capsys.readouterr().out
-
-
-def test_placement_and_messages_of_a_file_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text, words in (
-        ("0F0,0B0\n1F0,1B0\n", "ops 4\nranks of stages 0, 1, ...: 0 1\n"),
-        (TABLE, "\nranks of stages 0, 1, ...: 1 0 0\n"),
-        ("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n", "cannot run it: 1F1 would receive the message of 0F0"),
-        ("0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "left out: 4 messages"),
-    ):
-        assert words in checked(text, tmp_path, capsys), text
-
-
 ILLEGAL: tuple[tuple[str | None, list[str], str], ...] = (  # text, words, and words of the refusal
     ("0F0,0B0\n1B0,1F0\n", [], "1B0 (row 2, column 1): 1B0 comes before its forward"),
     ("0F0,2F0x\n", [], "row 1, column 2 is '2F0x'"),

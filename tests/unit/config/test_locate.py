@@ -29,9 +29,6 @@ def test_misspelled_path_gets_the_nearest(mine: Path) -> None:
         ("suite.core.grid.Gird", "suite.core.grid.Grid"),
         ("suite.core.gird.Grid", "suite.core.grid"),
         ("suit.schedule.OneFOneB", "suite.schedule"),
-        ("suite.shedule.OneF1B", "suite.schedule"),
-        ("suite.engin.optim.optimiser.AdmaW", "suite.engine.optim.optimizer"),
-        ("baseline.gpipe.Gpipe", "baselines.gpipe"),
         ("my_order.Wave", "my_orders"),
     ):
         with pytest.raises(InvalidRequest) as caught:

@@ -16,7 +16,6 @@ from suite.core.keys import in_config_keys
 from suite.core.members import missing_members
 from suite.core.reasons import headline
 from suite.core.units import seconds, si
-from suite.core.values import format_typed, format_value, is_number
 from tests.support.refusals import refused
 
 
@@ -86,16 +85,6 @@ def test_seconds_are_minutes_and_hours_too() -> None:
         *((3599.7, "1 h 00 min"), (3785, "1 h 03 min"), (-1, "0 s")),
     ):
         assert seconds(value) == text
-
-
-def test_values_are_shown_on_one_line_and_typed_as_on_a_command_line() -> None:
-    assert format_value("x") == "'x'"
-    assert len(format_value(list(range(1000)))) == 100
-    assert "\n" not in format_value(type("Odd", (), {"__repr__": lambda self: "a\nb"})())
-    for value, text in ((None, "null"), (True, "true"), ("a  b", "a b"), (1.5, "1.5"), (["x"], "['x']")):
-        assert format_typed(value) == text
-    assert all(map(is_number, (0, -1.5, 10**300)))
-    assert not any(map(is_number, (True, "1", None, 10**400)))
 
 
 # -- reasons ----------------------------------------------------------------------------------------------------------

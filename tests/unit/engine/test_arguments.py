@@ -13,8 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from suite import Adam, AdamW, DynamicLossScaler, Engine, Grid, Magnitude, OneFOneB, Predict, Pruning, Replay
-from suite.core.errors import InvalidRequest, SuiteError, UnknownName, Unsupported
-from suite.core.keys import in_config_keys, translated
+from suite.core.errors import InvalidRequest, UnknownName, Unsupported
 from suite.memory.layout import offloaded
 from tests.support.refusals import refused
 
@@ -46,7 +45,6 @@ def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 TORCH = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.1)
-OFFLOADED = {"memory": partial(offloaded, bucket=4), "bucket_numel": 4}
 TIES: list[Any] = [(0, "weight", 2), (0, "wait", 2, "weight"), (0, "weight", 2, "weight"), (0, "weight", 3, "weight")]
 TIES += [(2, "weight", 2, "weight"), ("0.weight", "2.weight")]
 WRONG: dict[str, list[Any]] = {
@@ -202,28 +200,3 @@ def test_loss_without_gradient_is_rejected() -> None:
         make_engine(loss=lambda x, y: float(cross_entropy(x, y).detach())).train_batch(batch())
     with refused(InvalidRequest, "loss", "focal", subject="returns a tensor of shape (8,)"):
         make_engine(loss=focal, microbatch=1).train_batch(batch())
-
-
-# -- names -----------------------------------------------------------------------------------------------------------
-
-STREAMED: list[tuple[dict[str, Any], str, str]] = [
-    ({"clip_norm": 1.0}, "clip_norm=None", "optimizer.clip_norm=null"),
-    ({"tied": [(0, "bias", 1, "bias")], "model": [nn.Linear(8, 8), *layers()]}, "tied=()", "model.shape.tied"),
-    ({"half": "float16", "loss_scaler": DynamicLossScaler()}, 'half="bfloat16"', "precision=bf16"),
-    ({"weights": Predict(), **OFFLOADED}, "memory=resident", "memory=dense"),
-    ({"weights": Predict(), "update_interval": 2}, 's="inflight"', "weights.s="),
-]
-
-
-def test_errors_name_engine_arguments_or_config_keys() -> None:
-    for arguments, argument, key in STREAMED:
-        with pytest.raises(SuiteError) as caught:
-            make_engine(**{"update_interval": 1, **arguments})
-        assert argument in str(caught.value)
-        assert key not in str(caught.value)
-        with pytest.raises(SuiteError) as caught, in_config_keys():
-            make_engine(**{"update_interval": 1, **arguments})
-        assert key in str(caught.value)
-    message = "optimizer.clip_norm=null, batch.microbatch=4"
-    assert translated(message) == message
-    assert translated(translated("clip_norm=None or half=None")) == "optimizer.clip_norm=null or precision=full"

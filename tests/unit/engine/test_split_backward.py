@@ -204,33 +204,6 @@ def test_frozen_weights_stay_without_gradient(name: str) -> None:
         assert split_and_whole(make, shape) == deferred, frozen
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.attention(x, x, x)[0]
-        return output
-
-
-class Quantized(nn.Parameter):
-    """A subclass of a tensor, which may have products of its own."""
-
-
-def quantized() -> nn.Module:
-    module = Call(_linear, b=(5,))
-    module.a = Quantized(torch.ones(5, 5))
-    return module
-
-
-def hooked_module() -> nn.Module:
-    linear = nn.Linear(5, 5)
-    linear.register_full_backward_pre_hook(lambda module, gradients: (gradients[0] * 3,))
-    linear.register_full_backward_hook(lambda module, into, out: (into[0] * 5,))
-    return linear
-
-
 def _hooked_output(m: Any, x: torch.Tensor) -> torch.Tensor:
     y = _linear(m, x)
     if y.requires_grad:
@@ -252,13 +225,9 @@ class Alternating(nn.Module):
         return checkpoint(self.linear, x, use_reentrant=True) if self.reentrant else self.linear(x * self.linear.bias)
 
 
-BOTH = "weightbias"
 MODULES: dict[str, tuple[Callable[[], nn.Module], Sequence[int], str]] = {
-    "attention": (Attention, (2, 4, 6), "in_proj_weightweightbias"),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5, 5)), ROWS, ""),
-    "another class": (quantized, ROWS, ""),
     "hooks on outputs": (partial(Call, _hooked_output, **SQUARE), ROWS, "ab"),
-    "hooks of modules": (hooked_module, ROWS, BOTH),
     # op I adds to a gradient that an earlier pass owes, which is paid first
     "alternating": (partial(Alternating, reentrant=False), ROWS, ""),
     "alternating, reentrant": (partial(Alternating, reentrant=True), ROWS, ""),

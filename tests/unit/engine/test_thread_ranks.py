@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import threading
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +25,6 @@ TWO, FOUR = Grid(inter=2), Grid(inter=4)
 STREAMS = {"schedule": OneFOneB(), "update_interval": 1, "clip_norm": None, "grid": FOUR}
 
 
-class Head(nn.Module):
-    """A norm and a product with the weight of another layer."""
-
-    def __init__(self, weight: nn.Parameter) -> None:
-        super().__init__()
-        self.norm, self.weight = nn.LayerNorm(6), weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(x) @ self.weight
-
-
-@cache
-def first_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    first = nn.Linear(6, 6, bias=False)
-    return nn.Sequential(first, nn.Linear(6, 6), nn.Dropout(0.3), nn.Linear(6, 6), Head(first.weight)).double()
-
-
-def model() -> nn.Sequential:
-    return copy.deepcopy(first_model())
-
-
 def batches(count: int = 6) -> list[Batch]:
     return normal_batches(count, 8, 6, 6)
 
@@ -59,7 +35,7 @@ SEVEN = (torch.ones(7, 6).double(), torch.ones(7, 6).double())
 
 def engine_of(layers: Any = None, **more: Any) -> Engine:
     arguments: dict[str, Any] = {"loss": mse_loss, "optimizer": AdamW(0.01), "microbatch": 2, "clip_norm": 0.5}
-    return Engine(model() if layers is None else layers, **(arguments | more))
+    return Engine(layers or linears(6, 6, 6, 6), **(arguments | more))
 
 
 def test_batches_are_read_as_they_are_requested() -> None:

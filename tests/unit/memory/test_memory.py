@@ -131,28 +131,21 @@ PHI = 1000
 BYTES: list[tuple[Layout, int, int, int, int]] = [
     # 16 bytes per parameter with Adam in float32
     (SINGLE, 16 * PHI, 0, 0, 0),
-    (dense(7, ()), 8 * 7, 0, 0, 0),
     (dense(7, SGDM), 12 * 7, 0, 0, 0),
     (dense(7, ADAM, "float64"), 32 * 7, 0, 0, 0),
-    (dense(7, ADAM, "bfloat16"), 8 * 7, 0, 0, 0),
     # 2 + 2 in half precision, 4 + 4 in single, 8 of moments (AxoNN V-B, SAMO III-D)
     (MIXED, 20 * PHI, 0, 0, 0),
-    (mixed_precision(dense(PHI, SGDM), "bfloat16"), 16 * PHI, 0, 0, 0),
     (mixed(7, SGDM, "float64"), (2 + 2 + 8 + 8 + 8) * 7, 0, 0, 0),
     (resident(9, ADAM, half="bfloat16"), 20 * 9, 0, 0, 0),
     # SAMO Equation 2: 18 f + 4 f + 2 + 2 f = 24 f + 2 bytes per parameter, of which 2 f only at the end of a step
     (samo(250)(MIXED), 22 * 250 + 2 * PHI, 2 * 250, 0, 0),
     (samo(750)(MIXED), 20 * PHI - 2 * 750, 2 * 750, 0, 0),  # break-even at a sparsity of a quarter
-    (samo(0)(MIXED), 2 * PHI, 0, 0, 0),
     (samo(1000)(MIXED), 24 * PHI, 2 * PHI, 0, 0),
-    (samo(250)(mixed_precision(dense(PHI, SGDM))), 18 * 250 + 2 * PHI, 2 * 250, 0, 0),
     # a copy is no larger than a bucket
     (samo(250, bucket=100)(MIXED), 22 * 250 + 2 * PHI, 2 * 100, 0, 0),
-    (samo(250, bucket=1000)(MIXED), 22 * 250 + 2 * PHI, 2 * 250, 0, 0),
     # one precision: 4 bytes for each weight; a gradient, two moments, an index and a step's copy for each kept entry
     (samo(250)(SINGLE), 4 * PHI + 16 * 250, 4 * 250, 0, 0),
     (samo(600)(SINGLE), 16 * PHI - 4 * 600, 4 * 600, 0, 0),  # break-even at two fifths, not a quarter
-    (samo(250)(dense(PHI, SGDM)), 4 * PHI + 12 * 250, 4 * 250, 0, 0),
     # 200 of 1000 entries are not pruned: 20 bytes for each of those, or 16 in one precision
     (samo(80, 800)(MIXED), 22 * 80 + 2 * 800 + 20 * 200, 2 * 80, 0, 0),
     (samo(80, 800)(SINGLE), 16 * 80 + 4 * 800 + 16 * 200, 4 * 80, 0, 0),
@@ -166,7 +159,6 @@ BYTES: list[tuple[Layout, int, int, int, int]] = [
     # 2 + 2 bytes per parameter stay whole, 16 are shared out; a share that does not divide is rounded up
     (zero_1(4)(MIXED), 4 * PHI + 16 * 250, 0, 0, 0),
     (zero_1(3)(MIXED), 4 * PHI + 16 * 334, 0, 0, 0),
-    (zero_1(2000)(MIXED), 4 * PHI + 16, 0, 0, 0),
     # each replica compresses the whole gradient, so it needs to know where all of it goes: 2 + 2 f and 4 f bytes
     (zero_1(4)(samo(200)(MIXED)), 2 * PHI + (2 + 4) * 200 + 16 * 50, 2 * 50, 0, 0),
     # kept entries of a pruned network on the host
@@ -179,7 +171,6 @@ BYTES: list[tuple[Layout, int, int, int, int]] = [
     ),
     # sparse kernels keep nothing dense: 2 + 2 in half precision, 4 + 4 + 8 in single, 4 for the index
     (sparse(PHI, ADAM, sparsity=0.9), 24 * 100, 0, 0, 0),
-    (sparse(PHI, ADAM, sparsity=1.0), 0, 0, 0, 0),
 ]
 
 

@@ -88,10 +88,15 @@ class FakeRanks:
         pass
 
 
-def test_deadline_of_a_round_follows_the_batches_before_it(tmp_path: Path) -> None:
-    [run] = expand(["system=axonn", f"reports={tmp_path}", "measure.deadline=20"])
-    active = ActiveRun(run, tmp_path, "group")
+def active_run(folder: Path, *overrides: str) -> tuple[ActiveRun, FakeRanks]:
+    [run] = expand(["system=axonn", f"reports={folder}", *overrides])
+    active = ActiveRun(run, folder, "group")
     active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    return active, ranks
+
+
+def test_deadline_of_a_round_follows_the_batches_before_it(tmp_path: Path) -> None:
+    active, ranks = active_run(tmp_path, "measure.deadline=20")
     for seconds in (1.0, 4.0, 4.0):
         ranks.seconds = seconds
         active.train(2, 1)
@@ -103,9 +108,7 @@ def test_load_of_a_round_is_what_its_ranks_did_not_use(
     host: str, foreign: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two cores beside ranks that take 1.5, and then, for batches of no time, two cores of others."""
-    [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, tmp_path, "group")
-    active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    active, ranks = active_run(tmp_path)
     ranks.hosts = [host or socket.gethostname()]
     clock = iter(float(second) for second in (0, 3, 3, 6))
     monkeypatch.setattr(load, "cpu_time", lambda: load.CpuTime(2 * (now := next(clock)), 0.0, 0.0, now))
@@ -117,9 +120,7 @@ def test_load_of_a_round_is_what_its_ranks_did_not_use(
 
 
 def test_traced_batch_is_the_one_nearest_the_median(tmp_path: Path) -> None:
-    [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, tmp_path, "group")
-    active.ranks = ranks = FakeRanks()  # type: ignore[assignment]
+    active, ranks = active_run(tmp_path)
     ends = []
     for ranks.seconds in (9.0, 1.0, 5.0, 4.0, 7.0):
         active.train(2, 1)
@@ -130,9 +131,7 @@ def test_traced_batch_is_the_one_nearest_the_median(tmp_path: Path) -> None:
 
 
 def test_breakdown_of_a_run_has_no_warm_up(tmp_path: Path) -> None:
-    [run] = expand(["system=axonn", f"reports={tmp_path}"])
-    active = ActiveRun(run, tmp_path, "group")
-    active.ranks = FakeRanks()  # type: ignore[assignment]
+    active, _ = active_run(tmp_path)
     active.train(0, 1)
     active.train(2, 1)
     active.train(2, 1)

@@ -10,11 +10,6 @@ import pytest
 from suite.runner.progress import Progress
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def progress_of(expected: float, stream: io.StringIO | None = None) -> tuple[Progress, SimpleNamespace, io.StringIO]:
     clock, stream = SimpleNamespace(now=1000.0), stream or io.StringIO()
     return Progress(expected, stream, lambda: clock.now), clock, stream
@@ -38,21 +33,3 @@ def test_remaining_time_follows_the_pace() -> None:
         clock.now += later
         assert progress.remaining == pytest.approx(remaining, rel=1e-12), (done, spent)
     assert progress_of(0)[0].remaining == 1.0, "at least a second is expected"
-
-
-def test_terminal_line_is_rewritten() -> None:
-    progress, clock, stream = progress_of(90, Screen())
-    progress.show("a long title")
-    clock.now += 0.1
-    progress.advance(45)
-    progress.show("short")
-    first = "a long title · 1 min 30 s left"
-    second = stream.getvalue().split("\r")[2]
-    assert stream.getvalue() == f"\r{first}\r{second}"
-    assert second.rstrip() == "short · 11 s left"
-    assert len(second) == len(first)  # nothing of the longer line stays
-    progress.print_line("done")
-    last = stream.getvalue().split("\r")[3]
-    assert last == "done".ljust(len("short · 11 s left")) + "\n"
-    progress.show("next")
-    assert stream.getvalue().endswith("\rnext · 11 s left")

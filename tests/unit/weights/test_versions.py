@@ -18,7 +18,6 @@ from suite.schedule import ZBV, LoopedBFS, MessageDriven, OneFOneB, Staircase
 from suite.schedule.check import check
 from suite.schedule.placement import places
 from suite.weights import Latest, Ledger, Predict
-from suite.weights import version_table as table
 from suite.weights.policy import GRAPHS
 from tests.support.drawn import cells, generator
 from tests.support.ledgers import DEPTHS, compare, entries, epochs, follow
@@ -56,26 +55,6 @@ def test_printed_counts_hold_in_a_full_pipeline(count: str, more: int) -> None:
                 assert [entry.staleness for entry in forwards] == [short - more for short in missed]
                 assert {entry.staleness for entry in entries(ledger, Kind.BACKWARD)} == {0}
                 assert ledger.peak == (2 if between + more else 1)
-
-
-# -- columns of Table II, by hand on two stages ----------------------------------------------------------------------
-
-OPS = "0F0 0F1 0B0 0U0 0F2 0B1 0U1 0F3 0B2 0U2 0B3 0U3"
-ORDER = [Op.parse(text) for text in OPS.split()]
-LAST = [Op.parse(text) for i in range(4) for text in (f"1F{i}", f"1B{i}", f"1U{i}")]
-
-
-def first_of_two(policy: WeightPolicy) -> Ledger:
-    return table.run_ledgers(policy, [ORDER, LAST], FlushInterval(0, 4, 1, 0))[0]
-
-
-def test_steady_mini_batches_found_a_full_pipeline() -> None:
-    ledger = first_of_two(Latest("recompute"))
-    assert [entry.op.index for entry in table.entries(ledger, Kind.FORWARD)] == [2, 3]
-    assert len(table.entries(ledger, Kind.FORWARD, steady=False)) == 4
-    order = [Op.parse(text) for i in range(4, 9) for text in (f"0F{i}", f"0B{i}", *(["0U1"] if i == 6 else []))]
-    (summed,) = table.run_ledgers(Latest("recompute"), [order], FlushInterval(4, 9, 3, 1))
-    assert [entry.op.index for entry in table.entries(summed, Kind.FORWARD)] == [7, 8]  # 3 sum to the first update
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
