@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Any
@@ -45,45 +45,20 @@ class Judgement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """A judged expectation: `ours` should be at most `target`.
-
-    Attributes:
-        what: The quantity, in words.
-        kind: Kind of the expectation (suite.config.experiment).
-        system: Label of the run.
-        versus: The run or quantity that it is compared with.
-        ours: Our value.
-        target: Its limit.
-        judgement: Whether the expectation is met.
-        why: Reason for a judgement of undecided or not comparable.
-        low: Lower end of the confidence interval; nan for an exact quantity, or with too few rounds.
-        high: Its upper end.
-    """
-
-    what: str
-    kind: str
-    system: str
-    versus: str
-    ours: float
-    target: float
-    judgement: Judgement
-    why: str = ""
-    low: float = derive.NAN
-    high: float = derive.NAN
-
-
-@dataclass(frozen=True, slots=True)
-class _Quantity:
+class Quantity:
     """The value of an expectation, or the reason why there is none.
 
     Attributes:
+        ours: Our value.
+        system: Label of the run.
+        versus: The run or quantity that it is compared with.
+        why: Reason for a judgement of undecided or not comparable.
         noisy: Whether it is a measured time.
-        low, high: Ends of its confidence interval; nan without an interval.
+        low, high: Ends of its confidence interval; nan for an exact quantity, or with too few rounds.
         too_few: Reason why a measured time has no interval; empty if it has one.
     """
 
-    value: float = derive.NAN
+    ours: float = derive.NAN
     system: str = ""
     versus: str = ""
     why: str = ""
@@ -91,6 +66,23 @@ class _Quantity:
     low: float = derive.NAN
     high: float = derive.NAN
     too_few: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation(Quantity):
+    """A judged expectation: `ours` should be at most `target`.
+
+    Attributes:
+        what: The quantity, in words.
+        kind: Kind of the expectation (suite.config.experiment).
+        target: Its limit.
+        judgement: Whether the expectation is met.
+    """
+
+    what: str = ""
+    kind: str = ""
+    target: float = derive.NAN
+    judgement: Judgement = Judgement.NOT_COMPARABLE
 
 
 def lines(records: Sequence[Record]) -> list[str]:
@@ -156,24 +148,14 @@ def judge(group: derive.ExperimentGroup, row: Any) -> Expectation:
     except InvalidRequest as refusal:
         what, kind, system, versus = (text_at(row, name) for name in ("what", "kind", "system", "versus"))
         target = real(at(row, "at_most"))
-        return Expectation(what, kind, system, versus, derive.NAN, target, Judgement.NOT_COMPARABLE, str(refusal))
+        return Expectation(what=what, kind=kind, system=system, versus=versus, target=target, why=str(refusal))
     quantity = _quantity(group, spec)
     judgement, why = _judge(quantity, spec.at_most)
-    return Expectation(
-        spec.what,
-        spec.kind,
-        quantity.system,
-        quantity.versus,
-        quantity.value,
-        spec.at_most,
-        judgement,
-        why,
-        low=quantity.low,
-        high=quantity.high,
-    )
+    facts = asdict(replace(quantity, why=why))
+    return Expectation(**facts, what=spec.what, kind=spec.kind, target=spec.at_most, judgement=judgement)
 
 
-def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> _Quantity:
+def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> Quantity:
     if isinstance(spec, RatioSpec):
         return _batch_time_ratio(group, spec.system, spec.versus)
     if isinstance(spec, PredictionSpec):
@@ -185,13 +167,13 @@ def _quantity(group: derive.ExperimentGroup, spec: ExpectationSpec) -> _Quantity
     return _largest_loss_difference(group)
 
 
-def _judge(quantity: _Quantity, limit: float) -> tuple[Judgement, str]:
+def _judge(quantity: Quantity, limit: float) -> tuple[Judgement, str]:
     """The judgement, with a reason if it is undecided or not comparable."""
     if quantity.why:
         return Judgement.NOT_COMPARABLE, quantity.why
     if quantity.too_few:
         return Judgement.UNDECIDED, quantity.too_few
-    met = inference.is_at_most(quantity.low, quantity.high, limit) if quantity.noisy else quantity.value <= limit
+    met = inference.is_at_most(quantity.low, quantity.high, limit) if quantity.noisy else quantity.ours <= limit
     if met is None:
         return Judgement.UNDECIDED, f"its interval, {quantity.low:.3g} to {quantity.high:.3g}, spans {limit:.3g}"
     return (Judgement.MET if met else Judgement.NOT_MET), ""
@@ -221,8 +203,8 @@ def _repeats(record: Record, metric: str) -> list[float]:
 
 
 def _with_interval(
-    quantity: _Quantity, runs: Sequence[tuple[Record, str]], statistic: Callable[[Sequence[Any]], Any]
-) -> _Quantity:
+    quantity: Quantity, runs: Sequence[tuple[Record, str]], statistic: Callable[[Sequence[Any]], Any]
+) -> Quantity:
     """The quantity, with its confidence interval if one of its metrics is a measured time.
 
     Args:
@@ -239,7 +221,7 @@ def _with_interval(
         reason = f"{count} nothing; rule: {inference.MIN_REPEATS} at least (measure.rounds)"
         return replace(quantity, noisy=True, too_few=reason)
     low, high = inference.bootstrap_interval(repeats, statistic)
-    return replace(quantity, noisy=True, low=min(low, quantity.value), high=max(high, quantity.value))
+    return replace(quantity, noisy=True, low=min(low, quantity.ours), high=max(high, quantity.ours))
 
 
 def quickest(entries: Sequence[StoredRecord], metric: str = derive.BATCH_TIME) -> StoredRecord | None:
@@ -254,10 +236,10 @@ def quickest(entries: Sequence[StoredRecord], metric: str = derive.BATCH_TIME) -
         return None
     first, *others = sorted(runs, key=lambda entry: times[entry.file])
     for other in others:
-        ratio = _Quantity(derive.ratio(times[first.file], times[other.file]))
+        ratio = Quantity(derive.ratio(times[first.file], times[other.file]))
         pair = [first.record, other.record]
         ratio = _with_interval(ratio, [(one, metric) for one in pair], lambda medians: medians[0] / medians[1])
-        if derive.not_in_turns(pair) or ratio.too_few or not (ratio.high if ratio.noisy else ratio.value) < 1:
+        if derive.not_in_turns(pair) or ratio.too_few or not (ratio.high if ratio.noisy else ratio.ours) < 1:
             return None
     return first
 
@@ -265,21 +247,21 @@ def quickest(entries: Sequence[StoredRecord], metric: str = derive.BATCH_TIME) -
 # Quantities
 
 
-def _batch_time_ratio(group: derive.ExperimentGroup, system: str, rivals: Sequence[str]) -> _Quantity:
+def _batch_time_ratio(group: derive.ExperimentGroup, system: str, rivals: Sequence[str]) -> Quantity:
     """The batch time of `system` divided by that of the quickest rival. Every rival must have the outcome `ok`."""
     ratios: list[tuple[float, str]] = []
     for label in rivals:
         value, why = _ratio_of_medians(group, system, label)
         if why:
-            return _Quantity(system=system, versus=label, why=why)
+            return Quantity(system=system, versus=label, why=why)
         ratios.append((value, label))
     value, label = max(ratios)  # the largest ratio is that to the quickest rival
     versus = f"{label}, the quickest of {len(ratios)}" if len(ratios) > 1 else label
     if system in rivals:  # relative to itself
-        return _Quantity(value, system, versus)
+        return Quantity(value, system, versus)
     runs = [(entry.record, derive.BATCH_TIME) for name in (system, *rivals) if (entry := group.find(name))]
     return _with_interval(
-        _Quantity(value, system, versus), runs, lambda medians: np.max([medians[0] / x for x in medians[1:]], axis=0)
+        Quantity(value, system, versus), runs, lambda medians: np.max([medians[0] / x for x in medians[1:]], axis=0)
     )
 
 
@@ -303,20 +285,20 @@ def _not_usable(group: derive.ExperimentGroup, *labels: str) -> str:
     return next((f"{label}: {reason}" for label, reason in reasons if reason), "")
 
 
-def _loss_difference(group: derive.ExperimentGroup, spec: LossSpec) -> _Quantity:
+def _loss_difference(group: derive.ExperimentGroup, spec: LossSpec) -> Quantity:
     """The largest relative difference of the losses of two runs."""
-    quantity = _Quantity(system=spec.system, versus=spec.versus)
+    quantity = Quantity(system=spec.system, versus=spec.versus)
     if why := _not_usable(group, spec.system, spec.versus):
         return replace(quantity, why=why)
     curves = [_losses(entry) for label in (spec.system, spec.versus) if (entry := group.find(label))]
     value = derive.loss_difference(*curves)
-    return replace(quantity, value=value, why="no batch that both ran" if math.isnan(value) else "")
+    return replace(quantity, ours=value, why="no batch that both ran" if math.isnan(value) else "")
 
 
-def _largest_loss_difference(group: derive.ExperimentGroup) -> _Quantity:
+def _largest_loss_difference(group: derive.ExperimentGroup) -> Quantity:
     """The largest loss difference between any run and the reference. Every run must have the outcome `ok`."""
     reference = group.reference
-    quantity = _Quantity(system="every system", versus=reference.record.label if reference else "")
+    quantity = Quantity(system="every system", versus=reference.record.label if reference else "")
     if reference is None or derive.usable(reference):
         label = reference.record.label if reference else "the reference"
         return replace(quantity, why=f"{label}: {derive.usable(reference)}")
@@ -327,14 +309,14 @@ def _largest_loss_difference(group: derive.ExperimentGroup) -> _Quantity:
     values = [derive.loss_difference(_losses(entry), _losses(reference)) for entry in others]
     if not values or any(map(math.isnan, values)):
         return replace(quantity, why="no batch that all ran")
-    return replace(quantity, value=max(values))
+    return replace(quantity, ours=max(values))
 
 
 def _losses(entry: StoredRecord) -> list[float]:
     return entry.record.series.get("loss", [])
 
 
-def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Quantity:
+def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> Quantity:
     """|ours / simulated - 1| of one run, or the largest over all runs."""
     entries = [group.find(spec.system)] if spec.system else list(group.entries)
     errors: list[tuple[float, str]] = []
@@ -342,10 +324,10 @@ def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Q
     for entry in entries:
         label = entry.record.label if entry else spec.system
         if entry is None or derive.usable(entry):
-            return _Quantity(system=label, why=f"{label}: {derive.usable(entry)}")
+            return Quantity(system=label, why=f"{label}: {derive.usable(entry)}")
         error = derive.prediction_error(entry.record, spec.of)
         if math.isnan(error):
-            return _Quantity(system=label, why=f"{label}: no {spec.of} beside {PREDICTED[spec.of]}")
+            return Quantity(system=label, why=f"{label}: no {spec.of} beside {PREDICTED[spec.of]}")
         errors.append((abs(error), label))
         if error or derive.samples(entry.record, spec.of).median:  # 0 predicted as 0 has no noise
             runs += [(entry.record, spec.of), (entry.record, PREDICTED[spec.of])]
@@ -356,13 +338,13 @@ def _prediction_error(group: derive.ExperimentGroup, spec: PredictionSpec) -> _Q
         pairs = zip(medians[::2], medians[1::2], strict=True)
         return np.max([np.abs(ours / simulated - 1) for ours, simulated in pairs], axis=0)
 
-    return _with_interval(_Quantity(value, label, versus), runs, largest_error)
+    return _with_interval(Quantity(value, label, versus), runs, largest_error)
 
 
-def _share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
+def _share(group: derive.ExperimentGroup, spec: ShareSpec) -> Quantity:
     """The sum of the metrics `spec.of` as a fraction of the sum of `spec.over`. A missing one does not count as 0."""
     of_batch = spec.over == [derive.BATCH_TIME]
-    quantity = _Quantity(system=spec.system, versus="its batch time" if of_batch else " + ".join(spec.over))
+    quantity = Quantity(system=spec.system, versus="its batch time" if of_batch else " + ".join(spec.over))
     entry = group.find(spec.system)
     if entry is None or derive.usable(entry):
         return replace(quantity, why=f"{spec.system}: {derive.usable(entry)}")
@@ -381,7 +363,7 @@ def _share(group: derive.ExperimentGroup, spec: ShareSpec) -> _Quantity:
     if not math.isfinite(value):
         return replace(quantity, why=f"{spec.system}: no times")
     return _with_interval(
-        replace(quantity, value=value),
+        replace(quantity, ours=value),
         [(record, name) for name in names],
         lambda medians: np.sum(medians[:count], axis=0) / np.sum(medians[count:], axis=0),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -33,41 +33,20 @@ BOUNDS = {0: "", 1: "at least ", -1: "at most "}
 _MOST_POINTS, _MOST_SYSTEMS, _MOST_FITTED = 64, 12, 40
 
 
-@dataclass(frozen=True, slots=True)
-class PlottedPanel:
-    """A panel as it is drawn: curves over the same points, by system; nan where there is no value.
+class PlottedPanel(FigurePanel):
+    """A panel as it is drawn, within the limits of a picture. `paper` holds the printed values of claims, too.
 
     Attributes:
-        title: Title without the name of the published figure.
-        unit: Unit of the values.
-        axis: Label of the x axis.
-        x: Names of the points.
-        curves: Values of ours, paper and null by system.
-        calibrated: Points that a constant was fitted to, as (system, index).
         bounds: Printed points that are bounds: 1 for a lower one, -1 for an upper one.
         cut: Whether the record holds more curves or points.
-        caption: Caption; empty for the default one.
-        quantity: Label of the y axis.
-        scale: "log" or "log-log" as in the paper's figure.
-        evidence: Evidence of our values; empty for the source of the record.
-        figure: Published figure or table that it belongs to, such as "Figure 8"; empty for none.
-        publication: Name of its paper.
     """
 
-    title: str
-    unit: str
-    axis: str
-    x: tuple[str, ...]
-    curves: Mapping[str, Mapping[str, tuple[float, ...]]]
-    calibrated: frozenset[tuple[str, int]]
-    cut: bool
-    caption: str = ""
-    quantity: str = ""
-    scale: str = ""
-    evidence: str = ""
-    figure: str = ""
-    publication: str = ""
-    bounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    bounds: Mapping[tuple[str, int], int] = {}
+    cut: bool = False
+
+    @property
+    def curves(self) -> Mapping[str, Mapping[str, Sequence[float]]]:
+        return {OURS: self.ours, PAPER: self.paper, NULL: self.null}
 
     @property
     def full_title(self) -> str:
@@ -184,22 +163,13 @@ def _plotted(panel: FigurePanel) -> PlottedPanel:
         curves[side] = dict(list(shown.items())[:_MOST_SYSTEMS])
     systems = {system for lines in curves.values() for system in lines}
     points = min(len(panel.x), _MOST_POINTS)
-    return PlottedPanel(
-        panel.title,
-        panel.unit,
-        panel.axis,
-        tuple(panel.x[:_MOST_POINTS]),
-        curves,
-        frozenset((system, index) for system, index in panel.calibrated if system in systems and 0 <= index < points),
-        cut,
-        quantity=panel.quantity,
-        scale=panel.scale,
-        evidence=panel.evidence,
-        caption=panel.caption,
-        figure=panel.figure,
-        publication=panel.publication,
-        bounds=bounds,
-    )
+    drawn = {
+        "x": tuple(panel.x[:_MOST_POINTS]),
+        "calibrated": frozenset((name, at) for name, at in panel.calibrated if name in systems and 0 <= at < points),
+        "bounds": bounds,
+        "cut": cut,
+    }
+    return PlottedPanel.model_construct(**{**dict(panel), **curves, **drawn})
 
 
 def _printed(panel: FigurePanel) -> tuple[dict[str, Sequence[float]], dict[tuple[str, int], int]]:

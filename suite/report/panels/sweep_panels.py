@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from suite.config.experiment import BATCHES, GRID, NULL_NAMES, RANKS, SYSTEM, PanelSpec, read_panel
@@ -23,9 +23,6 @@ from suite.report.load import StoredRecord, at, grid_of
 from suite.report.names import NONE, short
 from suite.report.panels import figure_panels
 from suite.report.panels.figure_panels import (
-    NULL,
-    OURS,
-    PAPER,
     QUICKEST,
     RACES,
     TIMES,
@@ -123,14 +120,15 @@ def _panel(spec: PanelSpec, group: derive.ExperimentGroup, runs: Mapping[str, st
     values = {(point.curve, point.point): point.value for point in drawn}
     heights = {name: tuple(values.get((name, label), math.nan) for label in x) for name in names}
     ours = {name: line for name, line in heights.items() if not all(map(math.isnan, line))}
-    curves = {OURS: ours, PAPER: {}, NULL: {}}
     cut = len(all_x) > len(x) or len(all_curves) > len(names)
     metrics = list(spec.metric_by_point.values())
     quantity = metrics[0].replace("_", " ") if len(metrics) == 1 and not spec.normalized else ""
-    panel = PlottedPanel(spec.title, unit, spec.axis_label, x, curves, frozenset(), cut, quantity=quantity)
+    panel = PlottedPanel.model_construct(
+        title=spec.title, unit=unit, axis=spec.axis_label, x=x, ours=ours, cut=cut, quantity=quantity
+    )
     sources = (source.value for source in Source if any(point.entry.record.source is source for point in drawn))
     source = " and ".join(sources)
-    panel = replace(panel, caption=_caption(spec, panel, source, points))
+    panel = panel.model_copy(update={"caption": _caption(spec, panel, source, points)})
     remarks = _hidden_points(spec, group)
     if len(points) > MAX_ROWS:
         remarks.append(f"{len(points) - MAX_ROWS} runs more than the table holds")

@@ -41,20 +41,17 @@ class DrawnMap:
     """A map as a table with a row for each value of `y_axis`.
 
     Attributes:
+        panel: The map of the record.
+        source: Source of its values.
+        rows: Name and cells of each row.
         wins: Points that each system wins, in words.
         cut: Whether the record holds more rows or columns.
     """
 
-    title: str
-    group: str
-    quantity: str
+    panel: WinnerMap
     source: str
-    axis: str
-    y_axis: str
-    columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[MapCell, ...]], ...]
     wins: str
-    tie_break: str
     cut: bool
 
 
@@ -118,14 +115,11 @@ def summary(entries: Sequence[StoredRecord]) -> Table | None:
 
 
 def _drawn(found: WinnerMap, looks: Mapping[str, int], source: str) -> DrawnMap:
-    columns = tuple(found.x[:MOST_POINTS])
     rows = tuple(
-        (name, tuple(_cell(found, row, column, looks) for column in range(len(columns))))
+        (name, tuple(_cell(found, row, column, looks) for column in range(len(found.x[:MOST_POINTS]))))
         for row, name in enumerate(found.y[:MOST_POINTS])
     )
-    cut = len(found.x) > MOST_POINTS or len(found.y) > MOST_POINTS
-    wins, axes = _wins(found), (found.axis or "column", found.y_axis or "row")
-    return DrawnMap(found.title, found.group, found.quantity, source, *axes, columns, rows, wins, found.tie_break, cut)
+    return DrawnMap(found, source, rows, _wins(found), max(len(found.x), len(found.y)) > MOST_POINTS)
 
 
 def _cell(found: WinnerMap, row: int, column: int, looks: Mapping[str, int]) -> MapCell:
