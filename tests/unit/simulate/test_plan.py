@@ -20,7 +20,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.simulate.block_model import MOMENTS, SimulationPlan
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.operations.generation import generations
-from suite.simulate.operations.states import PIPELINED
+from suite.simulate.operations.states import PIPELINED, memory
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.search import run
 from suite.workload import Transformer
@@ -276,6 +276,8 @@ def test_a_plan_is_a_setup(generation: str, grid: Grid) -> None:
     described = system(schedule=OneFOneB(), activation_checkpointing="none", tensor=True)
     planned = SimulationPlan(shape("gpt3_2_7b"), described, grid, 32 * grid.data, 1, generation=generation)
     on, software = conf("machine", "h100"), replace(conf("efficiency", "usual"), generation=generation)
-    step = simulate_step(planned.setup(on, software.software(on.family, "small", sparse=False)))
-    assert run(planned, on, software).makespan == pytest.approx(step.seconds, rel=0.05)
-    assert step.memory["activations"] == pytest.approx(PIPELINED * planned.budget(0).by_kind()["activations"])
+    setup = planned.setup(on, software.software(on.family, "small", sparse=False))
+    assert run(planned, on, software).makespan == pytest.approx(simulate_step(setup).seconds, rel=0.05)
+    assert memory(setup, 0, grid.inter)["activations"] == pytest.approx(
+        PIPELINED * planned.budget(0).by_kind()["activations"]
+    )
