@@ -33,7 +33,7 @@ TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-sk
 RANKS = (
     "tests/laws/test_memory.py",
     *(f"tests/distributed/test_{name}.py" for name in ("ranks", "placed", "transports", "asynchronous", "batches")),
-    *(f"tests/distributed/test_{name}.py" for name in ("training", "graphs", "torch_schedules")),
+    *(f"tests/distributed/test_{name}.py" for name in ("training", "graphs", "torch_schedules", "rings")),
     "tests/agreement/test_schedule_peers.py",
 )
 # next, the longest first: a file of half a minute that began last would delay the end of the run

@@ -61,21 +61,3 @@ def test_replicas_and_stages_train_a_network_without_norms_alike(overrides: list
     assert curves[0] == curves[1]
     theirs = reference(["model=vgg_narrow", "model.shape.convolutions=[1,1,1,1,1]"])
     assert curves[0] == pytest.approx(theirs, rel=1e-5)
-
-
-def test_batch_norm_replicas_share_gradients_and_statistics() -> None:
-    config = resolve([*SMALL, "model=wideresnet_narrow", "grid.data=2", "system=axonn_no_memopt"])
-
-    def statistics(world: Any) -> tuple[float, list[Any], list[Any]]:
-        data, shape = config.data.source.build(), config.model.shape.build()
-        system = EngineSystem(world=world, config=config)
-        loss = system.train_batch(data.batch(0, size=16, seed=0, shape=shape))
-        layers = system.engine.state.stage.layers
-        return loss, [p.detach().clone() for p in layers.parameters()], [b.clone() for b in layers.buffers()]
-
-    (loss, weights, means), (other_loss, other_weights, other_means) = run(2, statistics)
-    assert loss == other_loss == pytest.approx(reference(["model=wideresnet_narrow"])[0], rel=1e-6)
-    assert all((one == other).all() for one, other in zip(weights, other_weights, strict=True))
-    assert all((one == other).all() for one, other in zip(means, other_means, strict=True)), "those of replica 0"
-    counts = [int(buffer) for buffer in means if buffer.dim() == 0]
-    assert set(counts) == {2}, "microbatches that a replica saw"

@@ -14,12 +14,8 @@ from pathlib import Path
 import pytest
 
 from baselines.pytorch import PyTorch
-from suite.core.members import missing_members
-from suite.core.op import FlushInterval, Place
-from suite.core.protocols import Schedule
 from suite.core.record import Outcome, Record
 from suite.runner.launch.launch_command import rank_environment
-from suite.schedule.check import check
 from tests.support.curves import losses_of
 from tests.support.drawn import cells, few
 from tests.support.ranks import ROOT
@@ -200,20 +196,6 @@ def test_documented_schedule_is_drawn(folder: Path) -> None:
         "stage 0 | F0 F1 .  .  .  .  .  .  B0 == B1 == F2 F3 .  .  .  .  .  .  B2 == B3 =="
     ), done.stderr
     assert done.stdout.splitlines()[-1] == "activations alive per stage at most 2, 2, 2"
-
-
-def test_documented_schedule_keeps_laws(folder: Path) -> None:
-    """Each op runs once, in order, without deadlock, and the promised bound of activations is tight."""
-    waves = load_script(folder / "mine/waves.py").Waves
-    for wave in (1, 2, 3, 7):
-        schedule = waves(wave=wave)
-        assert not missing_members(schedule, Schedule)
-        for stages in range(1, 7):
-            for microbatches in (1, 2, 5, 8, 12):
-                for every in (None, 1, 3):
-                    interval = FlushInterval(10, microbatches, every, 4)
-                    promised = tuple(schedule.in_flight(Place(stage, stages), interval) for stage in range(stages))
-                    assert check(schedule, stages, interval).peak == promised
 
 
 def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:

@@ -6,8 +6,7 @@ compares ranks with their replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from suite.comm.p2p import threads
 from suite.config.compose import resolve
 from suite.config.families import content, groups
 from suite.core.grid import Grid
-from suite.core.op import Kind, Op
+from suite.core.op import Kind
 from suite.engine.engine import Engine
 from suite.engine.optim.optimizer import SGD, Adam, AdamW
 from suite.engine.replay.replay import Replay
@@ -28,7 +27,7 @@ from suite.weights import Latest
 from suite.weights.policy import Predict
 from tests.support.asynchronous import Pipeline, Rule, engine_settings, largest_difference
 from tests.support.cases import Case, gpt_case
-from tests.support.drawn import cells, drawn
+from tests.support.drawn import drawn
 
 POLICIES: dict[str, Callable[[str], Any]] = {
     "pipedream": Stash,
@@ -92,17 +91,6 @@ def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Gri
         assert largest_difference(weights_of(engine), stage.versions[0]) > 1e-3
 
 
-def test_reference_distinguishes_systems() -> None:
-    final_weights = {}
-    for system in POLICIES:
-        right = Pipeline(DEEP, system, RULES["sgdm"][0], stages=4, every=4 if system == "2bw" else 1)
-        for epoch in epochs(DEEP, 1):
-            right.train(epoch)
-        final_weights[system] = right.stages[0].versions[-1][0]
-    names = list(final_weights)
-    assert all(not torch.equal(final_weights[a], final_weights[b]) for i, a in enumerate(names) for b in names[:i])
-
-
 class Slope(nn.Module):
     """A layer with a constant weight gradient: 2^-3 per sample and entry."""
 
@@ -160,57 +148,6 @@ def spied(engine: Engine, number: int, met: dict[tuple[int, Kind, int], torch.Te
         return backward(index, *args)
 
     stage.forward, stage.backward = went, came  # type: ignore[method-assign]
-
-
-def holding(store: Any, seen: list[Op]) -> None:
-    """Compare `store` with its ledger after every following op."""
-    run, swapped_in, most = store.run, store.swapped_in, 1
-
-    def compare(op: Op) -> None:
-        nonlocal most
-        ledger = store.ledger
-        most = max(most, ledger.peak)
-        assert store.stored.keys() == ledger.alive - {(ledger.updates, 0)}, op
-        free = [*store.free, *([store.prediction] if store.prediction else [])]  # free tensors for later versions
-        counts = [p.data for p in store.state.parameters], *store.stored.values(), *free
-        assert len({tensors[0].data_ptr() for tensors in counts}) == len(counts) <= most, op
-        seen.append(op)
-
-    def watched(op: Op) -> Any:
-        read = run(op)
-        if op.kind is Kind.UPDATE:
-            compare(op)
-        return read
-
-    @contextmanager
-    def watching(op: Op, read: Any) -> Iterator[None]:
-        with swapped_in(op, read):
-            yield
-        compare(op)
-
-    store.run, store.swapped_in = watched, watching
-
-
-@pytest.mark.parametrize(
-    ("system", "graph"),
-    cells(["pipedream", "2bw", "pipeoptim_inflight", "spectrain", "latest"], ["recompute", "keep"], n=3),
-)
-def test_stored_versions_match_ledger_after_every_op(system: str, graph: str) -> None:
-    """In the shortest stream, and in a longer one after it."""
-    case, every = gpt_case("untied", "float32", tied=False, layers=4), 4 if system == "2bw" else 1
-    settings = engine_settings(case, POLICIES[system](graph), SGD(0.05, momentum=0.9), every)
-    replay = Replay(case.layers, grid=Grid(inter=4), **settings)
-    seen: list[Op] = []
-    for engine in replay.engines:
-        holding(engine.state.versions, seen)
-    for first, count in ((0, 4), (4, 9)):
-        seen.clear()
-        list(replay.train([case.batch(first + i, 1, 1) for i in range(count)]))
-        updates = -(-count // every)
-        assert len(seen) == 4 * (2 * count + updates)
-        if system == "pipedream" and first == 0:
-            ledgers = [engine.state.versions.ledger for engine in replay.engines]
-            assert [ledger.peak for ledger in ledgers if ledger] == [2, 3, 2, 1]
 
 
 def asynchronous() -> list[str]:

@@ -22,7 +22,7 @@ from suite.schedule import MessageDriven, OneFOneB
 from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.weights import Latest
-from tests.support.cases import Case, all_cases, gpt_case, shared_case
+from tests.support.cases import Case, all_cases, gpt_case, recurrent_cases, shared_case
 from tests.support.drawn import cells, few
 from tests.support.laws import check_gradients, engine_of, gradients_of
 from tests.support.systems import every_system
@@ -88,6 +88,14 @@ def test_gradients_match_with_ties_between_blocks(grid: Grid, schedule: Schedule
 )
 def test_recomputation_repeats_dropout_and_preserves_statistics(schedule: Schedule, case: Case, grid: Grid) -> None:
     check(case, grid, schedule, weights=Latest("recompute"))
+
+
+@pytest.mark.parametrize(
+    ("case", "grid"), cells(recurrent_cases(), (Grid(inter=4), Grid(inter=2, data=2)), n=2), ids=label
+)
+def test_gradients_of_recurrent_networks(case: Case, grid: Grid) -> None:
+    for schedule, weights in ((OneFOneB(), None), (MessageDriven(), Latest("recompute"))):
+        assert sum(check(case, grid, schedule, weights=weights)) > 0
 
 
 def test_more_than_two_replicas_agree_to_rounding() -> None:

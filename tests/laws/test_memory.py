@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +33,36 @@ OFFLOADED_SAMO = ["system=axonn_samo", "precision=bf16", "memory=samo_offload"]
 SMALL_TEXT = ["data.source.limit_bytes=400000", "batch.size=8"]
 
 
+IMAGES = ["system=axonn_no_memopt", "data=digits", "optimizer=sgd"]
+LARGE = "batch.size=16 batch.microbatch=16 model.shape.image=64"  # activations outweigh the states
+EIGHT = "batch.size=8 batch.microbatch=8"
+PHOTOGRAPHS = f"{EIGHT} model.shape.form=photographs"
+OF_IMAGES = (  # layers differ, so the peak need not be at the largest
+    f"model=vgg_narrow {LARGE}",
+    f"model=vgg_narrow {LARGE} precision=bf16",
+    f"model=vgg_narrow {LARGE} model.shape.hidden=2048",
+    f"model=wideresnet_narrow {LARGE} activation_checkpointing=4",
+    "model=wideresnet_narrow batch.size=16 batch.microbatch=8 model.shape.widen=4",
+    f"model=alexnet_narrow {LARGE}",
+    f"model=vgg_16_narrow {EIGHT}",
+    f"model=resnet_narrow {EIGHT}",
+    f"model=googlenet_narrow {PHOTOGRAPHS} model.shape.image=64 precision=bf16",
+    f"model=inception_narrow model.shape.narrow=16 {EIGHT} model.shape.image=16",
+    f"model=inception_narrow model.shape.narrow=16 {PHOTOGRAPHS} model.shape.image=80 activation_checkpointing=5",
+)
+RECURRENT = ["system=axonn_no_memopt", "model.dtype=float64", "batch.size=32", "batch.microbatch=32"]  # plain kernels
+OF_TEXTS = (
+    "model=residual_lstm_narrow data=snippets model.shape.embedding=48",
+    "model=residual_lstm_narrow data=snippets model.shape.sequence=64 model.shape.layers=2",
+    "model=gnmt_narrow data=number_names",
+    "model=gnmt_narrow data=number_names model.shape.sequence=40 model.shape.hidden=16",
+)
+
+
+def composed(row: Sequence[str]) -> RunConfig:
+    return resolve([*([] if any(word.startswith("data=") for word in row) else SMALL_TEXT), *row])
+
+
 def configs(ranks: int) -> list[list[str]]:
     """Every system on two ranks, and other shapes, vocabularies, widths and precisions on one rank."""
     if ranks == 1:
@@ -55,6 +86,8 @@ def configs(ranks: int) -> list[list[str]]:
             ["system=axonn_samo", "precision=bf16", "pruning.sparsity=0.5", "optimizer.bucket_numel=30000"],
             [*OFFLOADED_SAMO, "optimizer.bucket_numel=5000", "model.shape.hidden=96"],
             ["system=axonn_samo", "precision=bf16", "batch.size=1", "batch.microbatch=1", "model.shape.sequence=8"],
+            *([*IMAGES, *row.split()] for row in OF_IMAGES),
+            *([*RECURRENT, *row.split()] for row in OF_TEXTS),
         ]
     if ranks == 4:
         return [["grid.inter=4"], ["system=pipeline", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
@@ -142,8 +175,8 @@ def test_pruned_states_match_layout(sparsity: float, what: str, formula: tuple[s
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_predicted_memory_matches_counted(ranks: int) -> None:
-    rows = few(configs(ranks), 4, ranks)
-    resolved = [resolve([*([] if "data=digits" in row else SMALL_TEXT), *row]) for row in rows]
+    rows = few(configs(ranks), 5 if ranks == 1 else 4, ranks)
+    resolved = list(map(composed, rows))
     alone = threads.LoopbackWorld(threads.Hub(1), 0)
     counts = on_ranks(ranks, count, resolved) if ranks > 1 else [count(alone, resolved)]
     for number, (row, config) in enumerate(zip(rows, resolved, strict=True)):
@@ -153,7 +186,7 @@ def test_predicted_memory_matches_counted(ranks: int) -> None:
 def test_ranks_of_one_process_are_counted_one_by_one() -> None:
     """Each is a thread, and its allocations and the messages that it receives are its own."""
     for row in few([row for row in configs(2) if "grid.inter=2" in row], 1):
-        config = resolve([*([] if "data=digits" in row else SMALL_TEXT), *row])
+        config = composed(row)
         check_memory(config, threads.run(2, partial(count_memory, config=config)), " ".join(row))
 
 

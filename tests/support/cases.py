@@ -16,10 +16,10 @@ from suite.conformance.reference import SEED
 from suite.core.grid import Grid
 from suite.core.protocols import World
 from suite.engine.engine import Engine
-from suite.models import gpt
-from suite.workload import Transformer
+from suite.models import gnmt, gpt, recurrent
+from suite.workload import GNMT, ResidualLSTM, Transformer
 
-__all__ = ["Case", "Layers", "all_cases", "engine_of", "gpt_case", "odd_case", "shared_case", "text"]
+__all__ = ["Case", "Layers", "all_cases", "engine_of", "gpt_case", "odd_case", "recurrent_cases", "shared_case", "text"]
 
 
 class WithMask(nn.Module):
@@ -99,6 +99,30 @@ def odd_case(dtype: torch.dtype) -> Case:
         lambda: nn.Linear(3, 3, bias=False).to(dtype),
     ]
     return Case(f"odd-{dtype}".replace("torch.", ""), layers, F.cross_entropy, sample, microbatch=3)
+
+
+LSTM, TRANSLATION = ResidualLSTM(3, 5, 6, sequence=4, vocabulary=9, classes=3), GNMT(3, 2, 4, sequence=5, vocabulary=9)
+
+
+def classified(generator: torch.Generator, samples: int) -> tuple[Any, Any]:
+    return torch.randint(0, 9, (samples, 4), generator=generator), torch.randint(0, 3, (samples,), generator=generator)
+
+
+def translated(generator: torch.Generator, samples: int) -> tuple[Any, Any]:
+    """Sources and targets of one to four words."""
+    rows = torch.randint(4, 9, (3, samples, 5), generator=generator)
+    rows[:, :, 4] = 0
+    rows[:, ::2, 2:] = 0
+    return (rows[0], rows[1]), rows[2]
+
+
+def recurrent_cases() -> list[Case]:
+    """Networks of LSTMs: tuples with integers, and weights that torch flattens."""
+    lstm, pairs = (
+        (recurrent.layers(LSTM, dropout=0.3, dtype="float32"), recurrent.loss, classified),
+        (gnmt.layers(TRANSLATION, dropout=0.3, dtype="float64"), gnmt.loss, translated),
+    )
+    return [Case("lstm-float32", *lstm), Case("gnmt-float64", *pairs)]
 
 
 def engine_of(case: Case, world: World, grid: Grid, **more: Any) -> Engine:

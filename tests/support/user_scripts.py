@@ -243,13 +243,10 @@ def pruned() -> nn.Module:
 
 ALL, NONE = ["1x1", "2x1", "1x2", "2x2"], list[str]()
 ADAMW = of_class(torch.optim.AdamW, lr=0.01, weight_decay=0.5)
-# a script of each kind, the grids that refuse it, and words of the refusal; the other grids have its losses and weights
+# scripts that random_script does not draw: the grids that refuse them, and words of the refusal; others have its losses
 KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
-    "container with a forward": (Script(lambda: ResidualChain(linear(0), linear(1))), NONE, ""),
-    "list with a forward": (Script(lambda: Doubling([linear(0), linear(1)])), NONE, ""),
     "forward hook of the model": (Script(partial(hooked, "forward")), ["2x1", "2x2"], "has forward hooks"),
     "backward hook of the model": (Script(partial(hooked, "backward")), ["2x1", "2x2"], "has backward hooks"),
-    "names": (Script(lambda: nn.Sequential(OrderedDict(stem=linear(0), head=linear(1)))), NONE, ""),
     "groups by name": (
         Script(
             lambda: nn.Sequential(OrderedDict(stem=linear(0), head=linear(1))), optimizer=partial(by_name, part="stem")
@@ -257,14 +254,12 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         NONE,
         "",
     ),
-    "gradients made outside": (Script(two, between=saliency), NONE, ""),
     "groups of a tie": (
         Script(Tied, loss=token_loss, batches=tokens(), optimizer=partial(by_name, part="tok")),
         NONE,
         "",
     ),
     "tie clamped": (Script(Tied, loss=token_loss, batches=tokens(), between=clamp_head), NONE, ""),
-    "complex": (Script(lambda: nn.Sequential(Complex(0), Complex(1), Real(), linear(2))), NONE, ""),
     "complex recomputed": (
         Script(
             lambda: nn.Sequential(Complex(0), Complex(1), Real(), linear(2)), options={"activation_checkpointing": 1}
@@ -283,7 +278,6 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         ["2x1", "2x2"],
         "buffer of several stages",
     ),
-    "weight without gradient": (Script(lambda: nn.Sequential(Layer("turns"), linear(2)), between=anneal), NONE, ""),
     "weight without gradient, AdamW": (
         Script(lambda: nn.Sequential(Layer("turns"), linear(2)), between=anneal, optimizer=ADAMW),
         NONE,
@@ -305,9 +299,6 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         ALL,
         "the attribute tau",
     ),
-    "attribute of a block": (Script(lambda: nn.Sequential(Layer(), linear(1)), between=anneal), NONE, ""),
-    "clamp": (Script(two, between=clamp), NONE, ""),
-    "clamp of data": (Script(two, between=partial(clamp, data=True)), NONE, ""),
     "forward writes a weight": (
         Script(
             lambda: nn.Sequential(seeded(nn.Embedding, 0, TOKENS, WIDTH, max_norm=1.0), linear(1, TOKENS)),
@@ -317,13 +308,11 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         ["2x1", "1x2", "2x2"],
         "which a forward writes",
     ),
-    "groups by position": (Script(two, optimizer=by_position), NONE, ""),
     "clipping inside a step": (
         Script(two, optimizer=lambda weights: Clipping(weights.parameters(), lr=0.1)),
         ["2x1", "2x2"],
         "depends on other weights",
     ),
-    "hook of the step": (Script(two, optimizer=with_hook), NONE, ""),
     "hook of the step, buckets": (
         Script(two, optimizer=with_hook, options={"bucket_numel": 8}),
         ALL,
@@ -343,7 +332,6 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         ["2x1", "1x2", "2x2"],
         "draws from random",
     ),
-    "write to an input": (Script(lambda: nn.Sequential(linear(1), Layer("in place"))), NONE, ""),
     "write to an input, recomputed": (
         Script(lambda: nn.Sequential(linear(1), Layer("in place")), options={"activation_checkpointing": 1}),
         NONE,
@@ -355,7 +343,6 @@ KINDS: dict[str, tuple[Script, Sequence[str], str]] = {
         "a mean whose microbatches",
     ),
     "pruned by torch": (Script(pruned), ["1x2", "2x2"], "deepcopy cannot copy"),
-    "parametrized": (Script(lambda: nn.Sequential(parametrizations.weight_norm(linear(0)), linear(1))), NONE, ""),
     "stage without weights": (
         Script(
             lambda: nn.Sequential(linear(0), nn.Tanh()),
