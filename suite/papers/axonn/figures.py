@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import STUDY_BATCH, STUDY_GPUS, Lab
-from suite.claims.null_model import pipeline_utilization, saved_by_bubble
+from suite.claims.null_model import NullLab
 from suite.claims.panel import NONE, Claims, Panel, figure, published
 from suite.core.errors import InvalidRequest
 from suite.simulate.block_model import SimulationPlan
@@ -26,15 +26,15 @@ COARSENINGS = (1, 2, 4, 8, 16, 32)
 @figure("axonn_fig5", "Figure 5")
 def fig5(lab: Lab, claims: Claims) -> Iterator[Panel]:
     printed = {24: "axonn.fig6.pipeline_time.before", 6: "axonn.fig6.pipeline_time.after"}
-    plans = [lab.study_plan("before", inter=inter) for inter in DEPTHS]
-    constant = published(claims, printed[DEPTHS[0]]) * pipeline_utilization(plans[0])
+    ours, nulls = ([each.study("before", inter=i).pipeline for i in DEPTHS] for each in (lab, NullLab.of(lab)))
+    scale = published(claims, printed[DEPTHS[0]]) / nulls[0]
     yield Panel(
         "inter-layer phase over G_inter",
         "s",
         [str(inter) for inter in DEPTHS],
-        {"axonn": [lab.study("before", inter=inter).pipeline for inter in DEPTHS]},
+        {"axonn": ours},
         {"axonn": [printed.get(inter, "") for inter in DEPTHS]},
-        {"axonn": [constant / pipeline_utilization(plan) for plan in plans]},
+        {"axonn": [scale * null for null in nulls]},
         axis="G_inter, stages",
         quantity="time of the phase",
     )
@@ -57,15 +57,15 @@ def improvement(lab: Lab, batch: int = STUDY_BATCH) -> float:
 @figure("axonn_fig6", "Figure 6")
 def fig6(lab: Lab, claims: Claims) -> Iterator[Panel]:
     studies = {when: lab.study(when) for when in ("before", "after")}
+    anchor = published(claims, "axonn.fig6.pipeline_time.before")
     phases = ("pipeline", "data_parallel")
-    scale = pipeline_utilization(studies["before"].plan) * published(claims, "axonn.fig6.pipeline_time.before")
     yield Panel(
         "phases of a batch",
         "s",
         [phase.replace("_", " ") for phase in phases],
         {when: [batch.pipeline, batch.reduction] for when, batch in studies.items()},
         {when: [f"axonn.fig6.{phase}_time.{when}" for phase in phases] for when in studies},
-        {when: [scale / pipeline_utilization(batch.plan), NONE] for when, batch in studies.items()},
+        {when: [_null_pipeline(lab, when, anchor), NONE] for when in studies},
         axis="phase",
         quantity="time of the phase",
     )
@@ -80,14 +80,15 @@ def fig6(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
-    """Seconds of the pipeline phase.
+def _null_pipeline(lab: Lab, when: str, anchor: float) -> float:
+    """Seconds of the pipeline phase if only the bubble changes; `anchor` is the printed time before."""
+    null = NullLab.of(lab)
+    return anchor * null.study(when).pipeline / null.study("before").pipeline
 
-    Null model: only the bubble changes. `anchor` is the printed time before the optimization.
-    """
-    first, study = lab.study_plan("before"), lab.study(when)
-    null = anchor * pipeline_utilization(first) / pipeline_utilization(study.plan)
-    return [[study.pipeline]], "until all stages have drained", [[null]]
+
+def pipeline_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
+    """Seconds of the pipeline phase."""
+    return [[lab.study(when).pipeline]], "until all stages have drained", [[_null_pipeline(lab, when, anchor)]]
 
 
 def reduction_time(question: Question, lab: Lab, *, when: str, anchor: float) -> WithNull:
@@ -108,8 +109,7 @@ def _reduced(plan: SimulationPlan) -> float:
 
 def gain(question: Question, lab: Lab) -> WithNull:
     """Percent of batch time that the memory optimization saves. Null model: only the bubble changes."""
-    null = saved_by_bubble(lab.study_plan("after"), lab.study_plan("before"))
-    return [[improvement(lab)]], "whole batches with sequential phases", [[null]]
+    return [[improvement(lab)]], "whole batches with sequential phases", [[improvement(NullLab.of(lab))]]
 
 
 def gains(question: Question, lab: Lab) -> Cases:

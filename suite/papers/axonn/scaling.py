@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from suite.claims import null_model
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.cluster_runs import AXONN_COUNTS, STRONG, STUDY_GPUS, WEAK_BATCH, Lab
-from suite.claims.null_model import pipeline_utilization
+from suite.claims.null_model import NullLab, pipeline_utilization
 from suite.claims.panel import Claims, Panel, figure, published
 from suite.core.grid import Grid
-from suite.papers.closed_forms import training_time
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.search import plans
 from suite.workload import Transformer
@@ -34,9 +32,8 @@ def _short(model: str) -> str:
 @figure("axonn_fig9", "Figure 9")
 def fig9(lab: Lab, claims: Claims) -> Iterator[Panel]:
     percent = {system: [lab.weak(model, system).percent_of_peak for model in MODELS] for system in SYSTEMS}
-    weak = [lab.weak_plan(model, "axonn") for model in MODELS]
     range_of_peak = "axonn.abstract.percent_of_peak"
-    constant = published(claims, f"{range_of_peak} high") / pipeline_utilization(weak[0])
+    null = _null(lab, {"axonn": published(claims, f"{range_of_peak} high")})
     names, networks = [_short(model) for model in MODELS], "network, parameters"
     yield Panel(
         "days to train on 300 billion tokens, weak scaling",
@@ -59,7 +56,7 @@ def fig9(lab: Lab, claims: Claims) -> Iterator[Panel]:
         "how many times as long a batch takes as AxoNN's, 100b",
         "ratio",
         SPLIT,
-        {"batch time": [lab.weak(MODELS[-1], s).seconds / lab.weak(MODELS[-1], "axonn").seconds for s in SPLIT]},
+        {"batch time": [slowdown(lab, MODELS[-1], s) for s in SPLIT]},
         {"batch time": [f"axonn.fig9.speedup_{s}.100b" for s in ("deepspeed", "megatron")]},
         axis="system",
         quantity="batch time over AxoNN's",
@@ -70,7 +67,7 @@ def fig9(lab: Lab, claims: Claims) -> Iterator[Panel]:
         names,
         percent,
         {"axonn": [f"{range_of_peak} high", "", "", f"{range_of_peak} low"]},
-        {"axonn": [constant * pipeline_utilization(plan) for plan in weak]},
+        {"axonn": [null.weak(model, "axonn").percent_of_peak for model in MODELS]},
         axis=networks,
         quantity="share of peak",
     )
@@ -85,28 +82,10 @@ def fig9(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-# Null model of both scalings: percent of peak = constant * m / (m + S - 1). The constant of a system makes the largest
-# percent of its four weak-scaling runs equal to the printed one, `highest`.
-
-
-def _null_percent(lab: Lab, plan: SimulationPlan, system: str, highest: float) -> float:
-    """Null model's percent of peak for a plan of a system."""
-    return null_model.percent_of_peak(plan, [lab.weak_plan(model, system) for model in MODELS], highest)
-
-
-def _null_percents(lab: Lab, system: str, highest: float) -> list[float]:
-    """Null model's percent of peak for the weak-scaling runs of a system."""
-    return [_null_percent(lab, lab.weak_plan(model, system), system, highest) for model in MODELS]
-
-
-def _null_days_saved(lab: Lab, model: str, highest: Sequence[float]) -> float:
-    """Null model's days saved over DeepSpeed-3D, given the `highest` printed percents of AxoNN and DeepSpeed-3D."""
-    days = []
-    for system, percent in zip(SYSTEMS[:2], highest, strict=True):
-        plan = lab.weak_plan(model, system)
-        seconds = null_model.batch_seconds(plan, _null_percent(lab, plan, system, percent))
-        days.append(training_time(WEAK_BATCH, plan.shape.sequence, seconds) / 86400)
-    return days[1] - days[0]
+def _null(lab: Lab, highest: Mapping[str, float]) -> NullLab:
+    """Null model of both scalings: the largest percent of peak of a system's weak scaling is the printed one."""
+    best = {s: max((lab.weak_plan(m, s) for m in MODELS), key=pipeline_utilization) for s in highest}
+    return NullLab.of(lab, [(best[system], percent) for system, percent in highest.items()])
 
 
 ROUNDINGS = {"down": np.floor, "up": np.ceil}  # numpy's, because math's raise for nan, a hidden anchor
@@ -114,11 +93,10 @@ ROUNDINGS = {"down": np.floor, "up": np.ceil}  # numpy's, because math's raise f
 
 def whole_percents(question: Question, lab: Lab, *, system: str, highest: float, rounding: str = "") -> WithNull:
     """Percent of peak of a system's weak scaling, rounded as in print. `highest`: printed anchor of the null model."""
-    values = [lab.weak(model, system).percent_of_peak for model in MODELS]
+    null, rounded = _null(lab, {system: highest}), ROUNDINGS[rounding] if rounding else float
+    values, nulls = ([each.weak(model, system).percent_of_peak for model in MODELS] for each in (lab, null))
     values_text = ", ".join(f"{value:.2f}" for value in values)
-    rounded = ROUNDINGS[rounding] if rounding else float
-    nulls = [rounded(value) for value in _null_percents(lab, system, highest)]
-    return [[rounded(value) for value in values]], f"plans of Table II: {values_text}", [nulls]
+    return [[*map(rounded, values)]], f"plans of Table II: {values_text}", [[*map(rounded, nulls)]]
 
 
 def days_saved(lab: Lab, model: str) -> float:
@@ -127,27 +105,28 @@ def days_saved(lab: Lab, model: str) -> float:
 
 def days(question: Question, lab: Lab, *, highest: Sequence[float], models: Sequence[str] = MODELS) -> WithNull:
     """Days saved over DeepSpeed-3D by model. `highest`: printed percents of both, anchors of the null model."""
-    nulls = [_null_days_saved(lab, model, highest) for model in models]
-    return [[days_saved(lab, model) for model in models]], "plans of Table II", [nulls]
+    null = _null(lab, dict(zip(SYSTEMS, highest, strict=False)))
+    ours, nulls = ([[days_saved(each, model) for model in models]] for each in (lab, null))
+    return ours, "plans of Table II", nulls
+
+
+def slowdown(lab: Lab, model: str, over: str) -> float:
+    """Batch time of `over` over AxoNN's, weak scaling."""
+    return lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
 
 
 def reductions(question: Question, lab: Lab, *, highest: Sequence[float]) -> WithNull:
     """Percent of batch time saved over DeepSpeed-3D. `highest`: printed percents of both, anchors of the null model."""
-    values = [100 * (1 - lab.weak(m, "axonn").seconds / lab.weak(m, "deepspeed_3d").seconds) for m in MODELS]
-    ours, theirs = (_null_percents(lab, system, percent) for system, percent in zip(SYSTEMS[:2], highest, strict=True))
-    nulls = [100 * (1 - slow / quick) for quick, slow in zip(ours, theirs, strict=True)]
-    return [values], "plans of Table II", [nulls]
+    null = _null(lab, dict(zip(SYSTEMS, highest, strict=False)))
+    ours, nulls = ([[100 * (1 - 1 / slowdown(each, m, "deepspeed_3d")) for m in MODELS]] for each in (lab, null))
+    return ours, "plans of Table II", nulls
 
 
 def ratios(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
     """Batch time of `over` over AxoNN's at 100B. `highest`: printed percents of both, anchors of the null model."""
-    model = "transformer_100b"
-    ours, theirs = (
-        _null_percent(lab, lab.weak_plan(model, system), system, percent)
-        for system, percent in zip(("axonn", over), highest, strict=True)
-    )
-    times_slower = lab.weak(model, over).seconds / lab.weak(model, "axonn").seconds
-    return [[times_slower]], "plans of Table II", [[ours / theirs]]
+    null = _null(lab, dict(zip(("axonn", over), highest, strict=True)))
+    ours, nulls = ([[slowdown(each, "transformer_100b", over)]] for each in (lab, null))
+    return ours, "plans of Table II", nulls
 
 
 def order(question: Question, lab: Lab, *, models: Sequence[str] = MODELS) -> Cases:
@@ -271,14 +250,14 @@ def trillion(
 @figure("axonn_fig11", "Figure 11")
 def fig11(lab: Lab, claims: Claims) -> Iterator[Panel]:
     runs = {system: [lab.strong(system, *count) for count in STRONG] for system in SYSTEMS}
-    constants = {s: runs[s][0].percent_of_peak / pipeline_utilization(runs[s][0].plan) for s in SYSTEMS}
+    null = NullLab.of(lab, [(batches[0].plan, batches[0].percent_of_peak) for batches in runs.values()])
     gpus = [str(count) for count, _ in STRONG]
     yield Panel(
         "percent of peak, strong scaling (the batch grows)",
         "percent",
         gpus,
         {system: [batch.percent_of_peak for batch in batches] for system, batches in runs.items()},
-        null={s: [constants[s] * pipeline_utilization(batch.plan) for batch in runs[s]] for s in SYSTEMS},
+        null={s: [null.strong(s, *count).percent_of_peak for count in STRONG] for s in SYSTEMS},
         axis="GPUs",
         quantity="share of peak",
     )
@@ -294,23 +273,23 @@ def fig11(lab: Lab, claims: Claims) -> Iterator[Panel]:
         f"time saved by AxoNN on {gpus[-1]} GPUs",
         "percent",
         SPLIT,
-        {"axonn": [100 * (1 - runs["axonn"][-1].seconds / runs[s][-1].seconds) for s in SPLIT]},
+        {"axonn": [time_saved(lab, s) for s in SPLIT]},
         {"axonn": [f"axonn.fig11.gain_over_{s}" for s in ("deepspeed", "megatron")]},
         axis="over system",
         quantity="time saved",
     )
 
 
+def time_saved(lab: Lab, over: str) -> float:
+    """Percent of the batch time of `over` that AxoNN saves on the most GPUs of the strong scaling."""
+    return 100 * (1 - lab.strong("axonn", *STRONG[-1]).seconds / lab.strong(over, *STRONG[-1]).seconds)
+
+
 def strong_gain(question: Question, lab: Lab, *, over: str, highest: Sequence[float]) -> WithNull:
     """Percent of batch time saved over `over`. `highest`: printed percents of both, anchors of the null model."""
-    systems = ("axonn", over)
-    ours, theirs = (lab.strong(system, *STRONG[-1]) for system in systems)
-    nulls = [
-        _null_percent(lab, batch.plan, system, percent)
-        for batch, system, percent in zip((ours, theirs), systems, highest, strict=True)
-    ]
+    null = _null(lab, dict(zip(("axonn", over), highest, strict=True)))
     note = f"{STRONG[-1][0]} GPUs, {STUDY_GPUS} times {STRONG[-1][0] // STUDY_GPUS}"
-    return [[100 * (1 - ours.seconds / theirs.seconds)]], note, [[100 * (1 - nulls[1] / nulls[0])]]
+    return [[time_saved(lab, over)]], note, [[time_saved(null, over)]]
 
 
 def strong_order(question: Question, lab: Lab) -> Cases:

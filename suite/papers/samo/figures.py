@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 from suite.claims.answer import Cases, Question, WithNull
 from suite.claims.claim import Evidence
 from suite.claims.cluster_runs import SAMO_COUNTS, Lab, Phases
-from suite.claims.null_model import bubble_reduction, saved_by_bubble
-from suite.claims.null_model import percents_of_peak as null_percents
-from suite.claims.null_model import percents_saved as null_saved
+from suite.claims.null_model import NullLab, pipeline_utilization
 from suite.claims.panel import Claims, Panel, figure, published
-from suite.simulate.block_model import SimulationPlan
 
 MODELS = tuple(SAMO_COUNTS)
 SYSTEMS = ("axonn_samo", "axonn", "deepspeed_3d", "sputnik")  # names in the paper
@@ -49,14 +46,14 @@ def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
             f"time saved over AxoNN, {model}",
             "percent",
             points,
-            {"axonn_samo": [lab.saved(model, gpus, over="axonn") for gpus in counts(model)]},
+            {"axonn_samo": _saved(lab, model, "axonn")},
             {"axonn_samo": [first, "", "", f"samo.sec6b.max_speedup.{model}"]},
-            {"axonn_samo": _null_saved(lab, model, "axonn", published(claims, first))},
+            {"axonn_samo": _saved(_null(lab, model, "axonn", published(claims, first)), model, "axonn")},
             axis="GPUs",
             quantity="time saved",
             figure=display,
         )
-        savings_by_count = [lab.saved(model, gpus, over="deepspeed_3d") for gpus in counts(model)]
+        savings_by_count = _saved(lab, model, "deepspeed_3d")
         yield Panel(
             f"least and largest time saved over DeepSpeed-3D, {model}",
             "percent",
@@ -69,27 +66,27 @@ def fig6_7(lab: Lab, claims: Claims) -> Iterator[Panel]:
         )
 
 
-def _null_saved(lab: Lab, model: str, over: str, first: float) -> list[float]:
-    """Null model's percent of batch time saved at each GPU count; `first` is printed for the fewest GPUs."""
-    ours, theirs = ([lab.samo_plan(model, system, gpus) for gpus in counts(model)] for system in ("axonn_samo", over))
-    return null_saved(ours, theirs, first)
+def _null(lab: Lab, model: str, over: str, first: float) -> NullLab:
+    """Null model in which SAMO saves the printed percent `first` of a batch of `over` on the fewest GPUs."""
+    ours, theirs = (lab.samo_plan(model, system, counts(model)[0]) for system in ("axonn_samo", over))
+    return NullLab.of(lab, [(ours, 100 * pipeline_utilization(theirs) / (1 - first / 100))])
+
+
+def _saved(lab: Lab, model: str, over: str) -> list[float]:
+    """Percent of batch time saved at each GPU count."""
+    return [lab.saved(model, gpus, over=over) for gpus in counts(model)]
 
 
 def speedups(question: Question, lab: Lab, *, model: str, over: str, first: float) -> WithNull:
     """Smallest and largest time saved over the GPU counts. `first`: printed minimum, anchor at the fewest GPUs."""
-    savings_by_count = [lab.saved(model, gpus, over=over) for gpus in counts(model)]
-    null = _null_saved(lab, model, over, first)
-    return (
-        [[min(savings_by_count), max(savings_by_count)]],
-        ", ".join(f"{value:.1f}" for value in savings_by_count),
-        [[min(null), max(null)]],
-    )
+    ours, null = (_saved(each, model, over) for each in (lab, _null(lab, model, over, first)))
+    return [[min(ours), max(ours)]], ", ".join(f"{value:.1f}" for value in ours), [[min(null), max(null)]]
 
 
 def largest_speedup(question: Question, lab: Lab, *, model: str, first: float, over: str = "axonn") -> WithNull:
     """Time saved at the most GPUs. `first`: printed percent at the fewest GPUs, anchor of the null model."""
-    gpus, null = counts(model)[-1], _null_saved(lab, model, over, first)[-1]
-    return [[lab.saved(model, gpus, over=over)]], f"{gpus} GPUs", [[null]]
+    ours, null = (_saved(each, model, over)[-1] for each in (lab, _null(lab, model, over, first)))
+    return [[ours]], f"{counts(model)[-1]} GPUs", [[null]]
 
 
 def grows(question: Question, lab: Lab) -> Cases:
@@ -110,7 +107,8 @@ def times(question: Question, lab: Lab) -> Cases:
 def over_sputnik(question: Question, lab: Lab, *, first: float) -> WithNull:
     """Batch time of Sputnik over AxoNN+SAMO. `first`: printed ratio, anchor at the fewest GPUs of each model."""
     cases = [[theirs / ours] for ours, theirs in everywhere(lab, ("axonn_samo", "sputnik"))]
-    saved = [percent for model in MODELS for percent in _null_saved(lab, model, "sputnik", 100 * (1 - 1 / first))]
+    labs = {model: _null(lab, model, "sputnik", 100 * (1 - 1 / first)) for model in MODELS}
+    saved = [percent for model, null in labs.items() for percent in _saved(null, model, "sputnik")]
     return cases, "the models at their GPU counts", [[1 / (1 - percent / 100)] for percent in saved]
 
 
@@ -124,7 +122,6 @@ def percent(lab: Lab, system: str, gpus: int) -> float:
 @figure("samo_table2", "Table II")
 def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     gpus = counts("gpt3_13b")
-    plans = {s: [lab.samo_plan("gpt3_13b", s, count) for count in gpus] for s in SYSTEMS}
     first = {s: published(claims, f"samo.table2.{s}.gpus_{gpus[0]}") for s in SYSTEMS}
     yield Panel(
         "percent of peak of 13B",
@@ -132,7 +129,7 @@ def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
         [str(count) for count in gpus],
         {system: [percent(lab, system, count) for count in gpus] for system in SYSTEMS},
         "samo.table2.{curve}.gpus_{x}",
-        {system: null_percents(plans[system], first[system]) for system in SYSTEMS},
+        {system: [_null_percent(lab, system, count, first[system]) for count in gpus] for system in SYSTEMS},
         axis="GPUs",
         quantity="share of peak",
     )
@@ -146,8 +143,8 @@ def percents(question: Question, lab: Lab, *, system: str, gpus: int, first: flo
 
 
 def _null_percent(lab: Lab, system: str, gpus: int, first: float) -> float:
-    plans = [lab.samo_plan("gpt3_13b", system, count) for count in (BASE, gpus)]
-    return null_percents(plans, first)[-1]
+    null = NullLab.of(lab, [(lab.samo_plan("gpt3_13b", system, BASE), first)])
+    return percent(null, system, gpus)
 
 
 def falls(question: Question, lab: Lab, *, systems: Sequence[str]) -> tuple[Cases, str]:
@@ -199,26 +196,22 @@ def fig8(lab: Lab, claims: Claims) -> Iterator[Panel]:
     )
 
 
-def _plans(lab: Lab, gpus: int) -> tuple[SimulationPlan, SimulationPlan]:
-    """Plans of Figure 8 with and without SAMO. Its null model has equal passes, and messages that take no time."""
-    return lab.samo_plan("gpt3_2_7b", "axonn_samo", gpus), lab.samo_plan("gpt3_2_7b", "axonn", gpus)
-
-
 def saved_share(question: Question, lab: Lab, *, phase: str, gpus: int) -> WithNull:
     """Percent of AxoNN's batch time saved in a phase. Null model: only the bubble changes."""
-    null = saved_by_bubble(*_plans(lab, gpus)) if phase in ("bubble", "total") else 0.0
-    return [[savings(lab, gpus)[phase]]], "percent of AxoNN's batch time, first stage", [[null]]
+    ours, null = (savings(each, gpus)[phase] for each in (lab, NullLab.of(lab)))
+    return [[ours]], "percent of AxoNN's batch time, first stage", [[null]]
 
 
 def communication_reduction(question: Question, lab: Lab, *, gpus: int) -> WithNull:
     """Percent by which communication becomes shorter. Null model: all communication is bubble."""
-    dense, pruned = (_communication(phases(lab, system, gpus)) for system in ("axonn", "axonn_samo"))
+
+    def seconds(lab: Lab) -> list[float]:
+        parts = (phases(lab, system, gpus) for system in ("axonn", "axonn_samo"))
+        return [part.point_to_point + part.bubble + part.collective for part in parts]
+
+    (dense, pruned), (dense_null, pruned_null) = seconds(lab), seconds(NullLab.of(lab))
     note = f"point-to-point, bubble and collective: {dense:.2f} s to {pruned:.2f} s"
-    return [[100 * (1 - pruned / dense)]], note, [[bubble_reduction(*_plans(lab, gpus))]]
-
-
-def _communication(phase_times: Phases) -> float:
-    return phase_times.point_to_point + phase_times.bubble + phase_times.collective
+    return [[100 * (1 - pruned / dense)]], note, [[100 * (1 - pruned_null / dense_null)]]
 
 
 def dominates(question: Question, lab: Lab) -> Cases:

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from suite.claims import load, null_model
+from suite.claims import load
 from suite.claims.answer import Question, answer, function_of
 from suite.claims.claim import MODELLED, AnswerRow, Claim
 from suite.claims.cluster_runs import ClusterBatch, Lab
-from suite.core.errors import InvalidRequest
-from suite.core.grid import Grid
 from suite.papers.closed_forms import equation_3
 from suite.papers.sparse_gnn import figures as sparse_gnn
 from suite.papers.sparse_gnn import grids
@@ -22,7 +20,6 @@ from suite.papers.sparse_gnn.figures import AWARE, CAGNET, GVB
 from suite.simulate.block_model import SimulationPlan
 from suite.simulate.worker import Simulation
 from tests.support.published_runs import lab
-from tests.support.refusals import refused
 
 # a search for plans has no null model, and of these two one quantity is printed as a bound and one was fitted alone
 WITHOUT = {"axonn_table2", "sparse_gnn.fig3.reddit_below_one_second", "axonn.sec5c.allreduce_over_optimizer"}
@@ -55,24 +52,6 @@ def modelled() -> dict[str, tuple[Claim, AnswerRow]]:
 def null(name: str, source: Any) -> tuple[float, ...]:
     claim, row = modelled()[name]
     return answer(claim, row, source).null
-
-
-def plan(microbatches: int, stages: int) -> SimulationPlan:
-    samo = lab("samo_clusters")
-    return SimulationPlan(samo.shapes["gpt3_xl"], samo.system("axonn_samo"), Grid(inter=stages), microbatches, 1)
-
-
-# The models
-
-
-def test_bubble_alone() -> None:
-    """3 of 4 parts are work with 2 stages, 3 of 6 with 4: a third less time, and a third of the bubble."""
-    assert null_model.saved_by_bubble(plan(3, 2), plan(3, 4)) == pytest.approx(100 / 3)
-    assert null_model.bubble_reduction(plan(3, 2), plan(3, 4)) == pytest.approx(200 / 3)
-    with refused(InvalidRequest, rule="at least 1"):
-        null_model.percent_of_peak(plan(1, 2), [], 60.0)
-    with refused(InvalidRequest, rule="at least 2 stages"):
-        null_model.bubble_reduction(plan(3, 2), plan(3, 1))
 
 
 # AxoNN: microbatches and stages from Table II with a batch of 16384, and from Section V with 2048

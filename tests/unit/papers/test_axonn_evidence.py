@@ -5,16 +5,12 @@ Broken engines change the verdicts of these answers in laws/test_mutations.py.
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
-
 from suite.claims import load
 from suite.claims.answer import Question
 from suite.claims.claim import Evidence
 from suite.core.errors import InvalidRequest
 from suite.core.op import Kind, Op
-from suite.papers.axonn import counts, measured, scaling
+from suite.papers.axonn import counts, measured
 from suite.schedule import MessageDriven, OneFOneB
 from tests.support.published_runs import cases_of
 from tests.support.refusals import refused
@@ -63,13 +59,3 @@ def test_both_readings_of_thirteen_percent_are_one() -> None:
     abstract, figure = CLAIMS["axonn.abstract.memopt_performance_gain"], CLAIMS["axonn.fig6.batch_time_improvement"]
     assert (abstract.value, abstract.check, abstract.neutral) == (figure.value, figure.check, figure.neutral)
     assert abstract.answers[0] == figure.answers[0]
-
-
-def test_percents_are_rounded_as_the_row_says() -> None:
-    plan = SimpleNamespace(microbatches=1, grid=SimpleNamespace(inter=1))
-    lab: Any = SimpleNamespace(
-        weak=lambda model, system: SimpleNamespace(percent_of_peak=41.5), weak_plan=lambda model, system: plan
-    )
-    percents = partial(scaling.whole_percents, query(), lab, system="axonn", highest=43.5)
-    assert [percents(rounding=rounding)[0][0][0] for rounding in ("", "down", "up")] == [41.5, 41, 42]
-    assert [percents(rounding=rounding)[2][0][0] for rounding in ("", "down", "up")] == [43.5, 43, 44]
