@@ -37,16 +37,6 @@ def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
     return defaults
 
 
-def completed(config: Mapping[str, Any], default_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A composed configuration in which a key that `~key` deleted has its default."""
-    default_values = defaults() if default_values is None else default_values
-    values = {**default_values, **config}
-    return {
-        key: completed(value, default_values[key]) if _are_groups(value, default_values.get(key)) else value
-        for key, value in values.items()
-    }
-
-
 def without_defaults(config: Mapping[str, Any], default_values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Keys whose values are not their defaults.
 
@@ -55,16 +45,12 @@ def without_defaults(config: Mapping[str, Any], default_values: Mapping[str, Any
     default_values = defaults() if default_values is None else default_values
     values: dict[str, Any] = {}
     for key, value in config.items():
-        if _are_groups(value, default_values.get(key)):
+        if isinstance(value, Mapping) and isinstance(default_values.get(key), Mapping):
             if group := without_defaults(value, default_values[key]):
                 values[key] = group
         elif key not in default_values or type(value) is not type(default_values[key]) or value != default_values[key]:
             values[key] = value
     return values
-
-
-def _are_groups(value: Any, default_values: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(default_values, Mapping)
 
 
 def _is_closed(group: type[BaseModel]) -> bool:

@@ -141,14 +141,10 @@ def _check_fit(key: str, path: str, results: Sequence[Any], required_type: Any, 
     kinds = _kinds(required_type)
     reasons = [misfit(each, kinds) for each in results]
     if reasons and all(reasons):
-        wrong_form = later or Callable in kinds
-        legal = f"{key}.{PARTIAL}={str(not later).lower()}" if wrong_form else _example(required_type)
+        legal = f"a class that inherits from {kinds[0].__module__}.{kinds[0].__name__}"
+        if later or Callable in kinds:
+            legal = f"{key}.{PARTIAL}={str(not later).lower()}"
         raise InvalidRequest(key, path, f"its place requires {reasons[0]}", legal)
-
-
-def _example(kind: Any) -> str:
-    """Advice for a place that requires a class or protocol; empty for other types."""
-    return f"a class that inherits from {kind.__module__}.{kind.__name__}" if isinstance(kind, type) else ""
 
 
 def check_class(key: str, path: str, protocol: type, names: Iterable[str]) -> Any:

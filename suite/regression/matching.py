@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suite.config.defaults import completed
+from suite.config.defaults import defaults
 from suite.core.record import Outcome, Record
 from suite.core.values import Json, leaves
 from suite.regression.record_sets import Sample
@@ -147,7 +147,8 @@ def config_differences(a: Record, b: Record) -> tuple[Difference, ...]:
     if key == key_of(plain_b, {}):
         return ()
     differences = []
-    for difference in _differences(completed(plain_a), completed(plain_b)):
+    defaulted = [dict(leaves(defaults())) | dict(leaves(plain)) for plain in (plain_a, plain_b)]  # `~key` deletes keys
+    for difference in _differences(*defaulted):
         probed = copy.deepcopy(plain_a)
         _put(probed, difference.key.split("."), _PROBE)
         if key_of(probed, {}) != key:  # the key affects numbers, whatever its value
