@@ -16,7 +16,8 @@ from suite.core.record import Outcome
 from suite.regression.decide import ChangeRule, ChangeVerdict
 from suite.regression.matching import Difference, RunName, RunPair, match_runs
 from suite.regression.metrics import LOSSES, SINGLE_RECORD, Change, compare_metrics
-from suite.regression.record_sets import RecordSet, Sample
+from suite.regression.record_sets import RecordSet
+from suite.report.load import StoredRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _note_on_single_records(changes: Sequence[Change], rule: ChangeRule) -> list
     return [f"{summary}: {SINGLE_RECORD}; {remedy}"]
 
 
-def commit_of(samples: Sequence[Sample]) -> str:
+def commit_of(samples: Sequence[StoredRecord]) -> str:
     """Short hash of the commit that made the records, with `+` if the tree differed from it; empty if unknown."""
     for sample in samples:
         commit = sample.record.provenance.get("commit")
@@ -159,7 +160,7 @@ def compare_outcomes(pair: RunPair) -> OutcomeChange | None:
     return OutcomeChange(pair.name, _outcome_text(a), _outcome_text(b), _outcome_verdict(a, b), reason)
 
 
-def _count_outcomes(side: Sequence[Sample]) -> dict[Outcome, int]:
+def _count_outcomes(side: Sequence[StoredRecord]) -> dict[Outcome, int]:
     """Repeats by outcome; one if all have the same."""
     outcomes = [sample.record.outcome for sample in side]
     counts = {outcome: outcomes.count(outcome) for outcome in Outcome if outcome in outcomes}

@@ -15,7 +15,7 @@ from typing import Any
 from suite.config.defaults import defaults
 from suite.core.record import Outcome, Record
 from suite.core.values import Json, leaves
-from suite.regression.record_sets import Sample
+from suite.report.load import StoredRecord
 from suite.runner.store import key_of
 
 ABSENT = "absent"
@@ -45,7 +45,12 @@ class RunName:
     machine: str = ""
 
     def __str__(self) -> str:
-        return " · ".join(filter(None, (self.experiment, self.label, self.machine)))
+        return f"{self.experiment} · {self.run}"
+
+    @property
+    def run(self) -> str:
+        """Label and machine."""
+        return " · ".join(filter(None, (self.label, self.machine)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,8 @@ class RunPair:
     """
 
     name: RunName
-    a: tuple[Sample, ...]
-    b: tuple[Sample, ...]
+    a: tuple[StoredRecord, ...]
+    b: tuple[StoredRecord, ...]
     differences: tuple[Difference, ...] = ()
     older: int = 0
 
@@ -91,7 +96,7 @@ class Matches:
         return [pair for pair in self.pairs if not pair.differences]
 
 
-def match_runs(a: Sequence[Sample], b: Sequence[Sample]) -> Matches:
+def match_runs(a: Sequence[StoredRecord], b: Sequence[StoredRecord]) -> Matches:
     """Match runs by their config. Remaining runs of one name are paired with the nearest config, with differences."""
     runs_a, runs_b = _runs(a), _runs(b)
     pairs: list[RunPair] = []
@@ -108,8 +113,8 @@ def match_runs(a: Sequence[Sample], b: Sequence[Sample]) -> Matches:
     return Matches(tuple(pairs), tuple(name for name, _ in runs_a), tuple(name for name, _ in runs_b))
 
 
-def _runs(samples: Sequence[Sample]) -> dict[tuple[RunName, str], list[Sample]]:
-    samples_by_run: dict[tuple[RunName, str], list[Sample]] = defaultdict(list)
+def _runs(samples: Sequence[StoredRecord]) -> dict[tuple[RunName, str], list[StoredRecord]]:
+    samples_by_run: dict[tuple[RunName, str], list[StoredRecord]] = defaultdict(list)
     for sample in samples:
         record = sample.record
         name = RunName(record.experiment, record.label, sample.machine)
@@ -122,17 +127,17 @@ def config_key(record: Record) -> str:
     return key_of(_plain(record.config), {})
 
 
-def _pair(name: RunName, a: list[Sample], b: list[Sample]) -> RunPair:
+def _pair(name: RunName, a: list[StoredRecord], b: list[StoredRecord]) -> RunPair:
     newest_a, newest_b = newest(a), newest(b)
     older = len(a) + len(b) - len(newest_a) - len(newest_b)
     records = newest_a[0].record, newest_b[0].record
     return RunPair(name, newest_a, newest_b, (*config_differences(*records), *provenance_differences(*records)), older)
 
 
-def newest(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+def newest(samples: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
     """Repeats with the code, machine, libraries and data of the newest one."""
 
-    def origin(sample: Sample) -> str:
+    def origin(sample: StoredRecord) -> str:
         provenance = sample.record.provenance
         return repr([*(provenance.get(name) for name in _CODE), sorted(leaves(_circumstances(sample.record)))])
 

@@ -17,7 +17,7 @@ import numpy as np
 from suite.core.record import Metric, Outcome, Source
 from suite.regression.decide import ChangeRule, ChangeVerdict, decide_repeats, direction
 from suite.regression.matching import RunName, RunPair
-from suite.regression.record_sets import Sample
+from suite.report.load import StoredRecord
 from suite.stats import inference
 from suite.stats.inference import Effect
 
@@ -191,7 +191,7 @@ def _compare_exact(pair: RunPair, name: str, kind: Metric, a: Sequence[float], b
     return _change(pair, name, kind, median_a, median_b, verdict, why)
 
 
-def _repeats(side: Sequence[Sample], name: str, *, by_round: bool = False) -> Repeats:
+def _repeats(side: Sequence[StoredRecord], name: str, *, by_round: bool = False) -> Repeats:
     """Samples of each record or, with `by_round`, of each round of the only record."""
     samples = [s for s in side if name in s.record.metrics and _finite(s.record.metrics[name].values)]
     values = [_finite(s.record.metrics[name].values) for s in samples]

@@ -13,6 +13,7 @@ from typing import Any
 
 from suite.core.errors import DamagedRecord, InvalidRequest
 from suite.core.record import LINES, Record, readers
+from suite.report.load import StoredRecord
 
 NIGHTLY_FOLDER = Path("reports/nightly")
 DONE = "done.json"  # marks a complete repeat
@@ -22,32 +23,17 @@ RecordFile = tuple[Path, str]  # file and machine
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One record.
-
-    Attributes:
-        record: The record.
-        file: Its file, with the line number in a file of several records.
-        machine: Folder below measured/; empty elsewhere.
-    """
-
-    record: Record
-    file: str
-    machine: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class RecordSet:
     """Records of a set.
 
     Attributes:
         name: Name of the set.
-        samples: Its records.
+        samples: Its records. The machine of a record is its folder below measured/.
         skipped: Files that are no records, with the reason.
     """
 
     name: str
-    samples: tuple[Sample, ...]
+    samples: tuple[StoredRecord, ...]
     skipped: tuple[tuple[str, str], ...] = ()
 
 
@@ -79,7 +65,7 @@ def load(name: str, files: Iterable[RecordFile]) -> RecordSet:
     for path, machine in files:
         for line, read_record in readers(path):
             try:
-                samples.append(Sample(_validated(read_record()), f"{path}{line}", machine))
+                samples.append(StoredRecord(_validated(read_record()), f"{path}{line}", machine))
             except DamagedRecord as error:
                 skipped.append((f"{path}{line}", str(error)))
     return RecordSet(name, tuple(samples), tuple(skipped))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from suite.core.record import Metric, Outcome, Record, Source
-from suite.regression.record_sets import RecordSet, Sample
+from suite.regression.record_sets import RecordSet
+from suite.report.load import StoredRecord
 from suite.runner.store import Store, key_of
 
 CONFIG: dict[str, Any] = {
@@ -55,7 +56,7 @@ def record(times: Sequence[float] = (0.1,) * 8, *, label: str = "axonn 2x1", **c
 
 def samples(records: Sequence[Record], name: str = "A") -> RecordSet:
     """A set of repeats."""
-    return RecordSet(name, tuple(Sample(r, f"{name}/{n}.json") for n, r in enumerate(records)))
+    return RecordSet(name, tuple(StoredRecord(r, f"{name}/{n}.json") for n, r in enumerate(records)))
 
 
 def store(folder: Path, stored_record: Record) -> Path:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from suite.core.record import Metric, Outcome, Record
-from suite.regression.record_sets import RecordSet, Sample
+from suite.regression.record_sets import RecordSet
+from suite.report.load import StoredRecord
 from suite.runner.store import Store
 
 
 def write_merged(folder: Path, record_set: RecordSet) -> None:
     """Write one record per run into `folder`/records, with the samples of all repeats."""
-    samples_by_key: dict[str, list[Sample]] = defaultdict(list)
+    samples_by_key: dict[str, list[StoredRecord]] = defaultdict(list)
     for sample in record_set.samples:
         samples_by_key[sample.record.key].append(sample)
     store = Store(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,22 @@ def test_page_puts_another_machine_next_to_this_one(tmp_path: Path) -> None:
     text = page.read_text()
     assert "not comparable" not in text
     assert "batch_time" not in text
+
+
+def test_page_marks_headline_claims_whose_answers_differ(tmp_path: Path) -> None:
+    claim = "samo.sec1.memory_after"
+    for folder, *values in (("a", 20.28), ("b", 40.0), ("none",)):
+        metrics = {claim: Metric("gigabyte", "", tuple(values))} if values else {}
+        one = record(metrics=metrics | {"bytes": Metric("B", "lower", (1.0,))}, source=Source.ANALYTIC)
+        store(tmp_path / folder, one)
+
+    def row(a: str, b: str) -> list[str]:
+        sets = [str(tmp_path / side) for side in (a, b)]
+        main([*sets, "--page", str(tmp_path / "page.html")])
+        return re.findall("<tr>.*80.16 GB.*", (tmp_path / "page.html").read_text())
+
+    [text] = row("a", "b")
+    parts = ("20.3 GB<small>derived", "hardly fail", "40 GB<small>derived", "does not hold here", "answers differ")
+    assert [part for part in parts if part not in text] == []
+    assert "the answers differ" not in row("a", "a")[0]
+    assert row("none", "none") == []
