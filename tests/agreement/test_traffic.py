@@ -25,7 +25,7 @@ from tests.support.curves import batch, config_of
 from tests.support.ranks import ROOT, on_new_ranks
 from tests.support.tools import needs
 
-pytestmark = pytest.mark.slow("DeepSpeed on two ranks, in seven cases")
+pytestmark = pytest.mark.slow("DeepSpeed on two ranks, in five cases")
 SYSTEM = ROOT / "conf" / "system" / "deepspeed_3d.yaml"
 RANKS = 2
 PASSES = {
@@ -50,8 +50,6 @@ ZERO = [DATA, "system.zero_stage=1"]
 CASES: dict[str, tuple[bool, list[str]]] = {  # whether in half precision; overrides
     "zero 0": (True, [DATA]),
     "zero 1": (True, ZERO),
-    "zero 1, contiguous": (True, [*ZERO, "system.contiguous_gradients=true"]),
-    "zero 1, no scatter": (True, [*ZERO, "system.reduce_scatter=false"]),
     "zero 1, as run": (False, ZERO),
     "stages": (True, [INTER]),
     "stages, untied": (True, [INTER, "model.shape.tied=false"]),
@@ -158,8 +156,6 @@ def test_modelled_reductions_are_what_deepspeed_sends(traffic: dict[str, list[di
     [
         ("zero 0", 1.0),
         ("zero 1", 1.5),  # an all-reduce, and an all-gather of the new weights
-        ("zero 1, contiguous", 1.5),
-        ("zero 1, no scatter", 1.5),  # what it is by default: gradients are never scattered
         ("zero 1, as run", 3.0),  # in float32
     ],
 )

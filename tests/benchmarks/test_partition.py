@@ -9,7 +9,7 @@ import pytest
 
 from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import RMAT, Planted, ProteinLike
-from suite.gnn.partition import Partitioner, partition
+from suite.gnn.partition import partition
 from suite.gnn.partition.gvb import Gvb
 from suite.gnn.partition.metis import Metis
 from tests.support.samples import tell
@@ -44,14 +44,3 @@ def test_the_busiest_of_64_sends_less(benchmark: Any, graph: str) -> None:
     assert graph != "planted" or ratio["max_send"] >= 0.97
     assert ratio["total"] <= 1.002  # a start's own total may lie above the median of five others
     assert quality["nnz_imbalance"] <= 10
-
-
-@pytest.mark.parametrize("k", [4, 16, 64, 256])
-@pytest.mark.parametrize("partitioner", [Metis(), Gvb()], ids=lambda partitioner: partitioner.name)
-def test_a_partition_of_a_laptops_graph(benchmark: Any, partitioner: Partitioner, k: int) -> None:
-    benchmark.group = f"{k} parts of amazon_like, 2^15 vertices"
-    matrix = AmazonLike(vertices=1 << 15, **BARE).load(0).adjacency
-    Gvb().parts(matrix[:64][:, :64], 2, 0)
-    parts = benchmark.pedantic(partitioner.parts, (matrix, k, 0), rounds=1)
-    tell(benchmark, peer=isinstance(partitioner, Metis), timing=OWN)
-    assert np.bincount(parts, minlength=k).all()

@@ -198,6 +198,7 @@ def test_documented_schedule_is_drawn(folder: Path) -> None:
     assert done.stdout.splitlines()[-1] == "activations alive per stage at most 2, 2, 2"
 
 
+@pytest.mark.slow("a command in a new process")
 def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
     broken = FILES["mine/waves.py"].replace("for index in wave:", "for index in reversed(wave):", 1)
     broken = broken.replace("min(self.wave, interval.microbatches)", "1")
@@ -215,6 +216,7 @@ def test_illegal_schedule_is_rejected_before_launch(folder: Path) -> None:
 # -- a model, a machine, an experiment ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("commands with a model and a machine of a user")
 @pytest.mark.parametrize(
     "command",
     [c if "executor=" in c else pytest.param(c, marks=pytest.mark.exhaustive) for c in MORE_COMMANDS],

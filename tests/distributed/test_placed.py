@@ -12,10 +12,11 @@ from suite.core.grid import Grid
 from suite.core.op import Kind, Op
 from suite.core.protocols import World
 from tests.support.cases import gpt_case, odd_case, shared_case
-from tests.support.drawn import drawn
+from tests.support.drawn import drawn, few
 from tests.support.laws import engine_of
-from tests.support.placed import PLACED, RandomOrder, random_homes, random_order, run_order
+from tests.support.placed import RandomOrder, random_homes, random_order, run_order
 from tests.support.ranks import on_ranks
+from tests.support.schedules import PLACED
 
 ORDERS = 10  # random orders per placement
 CASES = {
@@ -28,13 +29,14 @@ ROWS = [(ranks, transport, case) for ranks in (2, 4) for transport in ("mpi", "g
 
 
 def train(world: World, name: str) -> int:
-    """Compare the gradients of every schedule on every grid. Returns the number of compared gradients."""
+    """Compare the gradients of some schedules on every grid. Returns the number of compared gradients."""
     compared, case = 0, CASES[name]()
+    schedules = few(PLACED.items(), 8, name)
     for grid, trained in [
         *((Grid(data=data, inter=world.size // data), case) for data in (1, 2)),
         *([(Grid(inter=2), odd_case(torch.float64))] if world.size == 2 else []),
     ]:
-        for schedule_name, schedule in PLACED.items():
+        for schedule_name, schedule in schedules:
             batches = (8,) if schedule_name == "dual_pipe_v" else (8, 3)  # it wants two microbatches per rank
             # looped BFS adds the gradient of the last microbatch first
             tolerance = 0.0 if schedule_name != "looped_bfs" else 1e-12 if "64" in trained.name else 1e-5
@@ -58,7 +60,7 @@ def run_orders(world: World, placements: int) -> int:
 
 @pytest.mark.parametrize(("ranks", "transport", "case"), drawn(ROWS, n=1, always=[(2, "mpi", "tied")]))
 def test_gradients_and_random_orders(ranks: int, transport: str, case: str) -> None:
-    assert min(on_ranks(ranks, train, case, deadline=900, transport=transport)) > 500
+    assert min(on_ranks(ranks, train, case, deadline=900, transport=transport)) > 200
     assert min(on_ranks(ranks, run_orders, 20, deadline=240, transport=transport)) > 100
 
 

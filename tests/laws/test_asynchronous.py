@@ -78,7 +78,7 @@ def rows() -> list[tuple[str, str, Grid, int]]:
     return [*cases, ("pipeoptim_inflight", "adam", Grid(inter=3), 2), ("2bw", "adam", Grid(inter=2), 4)]
 
 
-@pytest.mark.parametrize(("system", "rule", "grid", "every"), drawn(rows(), n=6), ids=str)
+@pytest.mark.parametrize(("system", "rule", "grid", "every"), drawn(rows(), n=4), ids=str)
 def test_pipeline_matches_reference_definition(system: str, rule: str, grid: Grid, every: int) -> None:
     theirs, ours = RULES[rule]
     right = Pipeline(DEEP, system, theirs, stages=grid.inter, replicas=grid.data, every=every)

@@ -59,7 +59,7 @@ def check(case: Case, grid: Grid, schedule: Schedule, **more: Any) -> list[int]:
     return threads.run(grid.size, lambda world: check_gradients(case, grid, schedule, world, **more))
 
 
-@pytest.mark.parametrize(("case", "grid"), cells(CASES, GRIDS, n=5), ids=label)
+@pytest.mark.parametrize(("case", "grid"), cells(CASES, GRIDS, n=3), ids=label)
 def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> None:
     for name, schedule in few(of_every_system(), 3, case.name, grid):
         assert sum(check(case, grid, schedule)) > 0, name
@@ -67,7 +67,7 @@ def test_every_system_matches_one_process_gradients(case: Case, grid: Grid) -> N
 
 @pytest.mark.parametrize(
     ("schedule", "grid", "case"),
-    cells(OTHER_ORDERS, (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)), (CASES[0], CASES[4]), n=3),
+    cells(OTHER_ORDERS, (Grid(inter=3), Grid(inter=4), Grid(inter=2, data=2)), (CASES[0], CASES[4]), n=2),
     ids=label,
 )
 def test_gradients_match_for_other_schedules(schedule: Schedule, grid: Grid, case: Case) -> None:

@@ -190,6 +190,7 @@ def test_ranks_of_one_process_are_counted_one_by_one() -> None:
         check_memory(config, threads.run(2, partial(count_memory, config=config)), " ".join(row))
 
 
+@pytest.mark.slow("a whole run by replay")
 def test_a_replay_counts_the_bytes_of_each_rank(tmp_path: Path) -> None:
     """Its passes are recomputed as on ranks: a kept graph of the forward pass would hold more."""
     deep = "model.shape.layers=6", "grid.inter=3", "weights.graph=recompute", "executor.memory=true"

@@ -74,7 +74,7 @@ def sizes(schedule: Schedule, n: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize("name", HELD)
 def test_held_activations_equal_promise_and_closed_form(name: str) -> None:
     """ZBV leaves out ops below 2 p - 1 microbatches, and then holds up to p - 1 activations less than the form says."""
-    for p, m in sizes(SCHEDULES[name], 25):
+    for p, m in sizes(SCHEDULES[name], 12):
         timeline = run(SCHEDULES[name], p, m)
         promised = [SCHEDULES[name].in_flight(place, flush(m)) for place in timeline.places]
         assert promised == list(timeline.peak), (p, m)
@@ -121,7 +121,7 @@ BUBBLES: Mapping[str, tuple[Form, Callable[[int, int, Times], bool]]] = {
 def test_bubble_is_the_closed_form(name: str) -> None:
     form, holds = BUBBLES[name]
     for times in TIMES:
-        for p, m in sizes(SCHEDULES[name], 8):
+        for p, m in sizes(SCHEDULES[name], 5):
             if holds(p, m, times):
                 assert excess(SCHEDULES[name], p, m, times) == pytest.approx(form(p, m, *times), abs=1e-9), (
                     p,

@@ -20,7 +20,7 @@ from tests.support.drawn import drawn, seed
 from tests.support.plain import GRIDS, mean_square, rows
 from tests.support.user_scripts import KINDS, random_script, two
 
-PROGRAMS = 30
+PROGRAMS = 15
 MOST_REFUSED = 0.5
 
 

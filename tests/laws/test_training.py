@@ -73,7 +73,7 @@ def check(case: Case, grid: Grid, rule: Any, **options: Any) -> int:
     return skipped
 
 
-@pytest.mark.parametrize("number", drawn(range(200), n=14))
+@pytest.mark.parametrize("number", drawn(range(200), n=8))
 def test_training_equals_one_process(number: int) -> None:
     case, grid, rule, options = draw(generator("training", number))
     print(case.name, grid, rule, options)  # of a failed test

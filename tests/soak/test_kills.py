@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from suite.core.record import Outcome, Record, Source
 from suite.runner.store import Store
-from tests.soak.kills import Sweep
+from tests.soak.endings import report
+from tests.soak.kills import Sweep, endings
+from tests.support.drawn import generator
 
 KEY = "0" * 20
 
@@ -41,3 +45,13 @@ def test_lost_record_is_a_fault(tmp_path: Path) -> None:
 
 def test_cancelled_run_is_repeated(tmp_path: Path) -> None:
     assert not faults(tmp_path, record(Outcome.CANCELLED), record(Outcome.OK))
+
+
+@pytest.mark.ranks
+@pytest.mark.slow("a sweep of real ranks is made, and killed twice")
+def test_killed_sweep_loses_no_record_leaves_no_process_and_resumes(tmp_path: Path) -> None:
+    """The sweep, the victims and the moments are the day's."""
+    (tmp_path / "one").mkdir()
+    found = endings(generator("kills"), tmp_path / "one", most=2)
+    assert not any(ending.fault for ending in found), report(found)
+    assert any(ending.outcome == "record kept" for ending in found)

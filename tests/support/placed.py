@@ -1,4 +1,4 @@
-"""Schedules with several stages per rank or a split backward pass, and random orders that keep every law."""
+"""A stream with split backward passes, and random orders that keep every law."""
 
 from __future__ import annotations
 
@@ -8,30 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from suite.core.op import FlushInterval, Kind, Op, Place, Program, feeds, message_of, needs
-from suite.core.protocols import Schedule, Transport, Value
+from suite.core.protocols import Transport, Value
 from suite.engine.worker import run_program, run_to_end
-from suite.schedule.controllable_memory import ControllableMemory
-from suite.schedule.dual_pipe_v import DualPipeV
-from suite.schedule.looped_bfs import LoopedBFS
-from suite.schedule.message_driven_split import MessageDrivenSplit, MessageDrivenV
 from suite.schedule.one_f_one_b import OneFOneB
-from suite.schedule.staircase import Staircase
-from suite.schedule.zbv import ZBV
-
-PLACED: dict[str, Schedule] = {
-    "eager": Staircase(lead=2),
-    "interleaved": Staircase(chunks=2),
-    "looped_bfs": LoopedBFS(chunks=2),
-    "zb_h1": Staircase(split=True),
-    "zb_h2": Staircase(lead=2, split=True),
-    "interleaved_zb": Staircase(chunks=2, split=True),
-    "zbv": ZBV(),
-    "v_half": ControllableMemory("half"),
-    "v_min": ControllableMemory("min"),
-    "dual_pipe_v": DualPipeV(),
-    "axonn_zb": MessageDrivenSplit(),
-    "axonn_zb_v": MessageDrivenV(),
-}
 
 
 class SplitStream:

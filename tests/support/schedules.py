@@ -39,6 +39,11 @@ MESSAGE_DRIVEN: dict[str, Schedule] = {
     "axonn_zbv_small": MessageDrivenV(cap=2, late=1),
 }
 SCHEDULES = STATIC | MESSAGE_DRIVEN
+PLACED = {  # what eight layers suffice for, on four ranks
+    name: schedule
+    for name, schedule in SCHEDULES.items()
+    if name != "one_f_one_b" and not name.endswith(("_3", "_small"))
+}
 
 
 @dataclass(frozen=True)

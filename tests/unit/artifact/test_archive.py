@@ -112,6 +112,7 @@ def test_archive_does_not_identify_the_machine(bundle: tuple[Path, dict[str, byt
     assert stored["config"]["launch"]["python_path"] == ["mine", "PATH/mine"]
 
 
+@pytest.mark.slow("two archives are made")
 def test_same_records_give_the_same_bytes(bundle: tuple[Path, dict[str, bytes]]) -> None:
     path, _ = bundle
     first = path.read_bytes()

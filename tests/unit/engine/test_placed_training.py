@@ -35,8 +35,9 @@ from suite.schedule.staircase import Staircase
 from suite.schedule.zbv import ZBV
 from suite.weights.policy import Predict
 from tests.support.drawn import cells, drawn
-from tests.support.placed import PLACED, SplitStream
+from tests.support.placed import SplitStream
 from tests.support.refusals import setting
+from tests.support.schedules import PLACED
 from tests.support.small_engines import Batch, mse_loss, normal_batches
 
 SCHEDULES = PLACED | {
@@ -120,7 +121,12 @@ def test_evaluation_runs_bounded_ahead(name: str, ranks: int) -> None:
 
 def test_settings_that_a_placement_excludes_are_refused() -> None:
     assert losses_on(Grid(inter=2), SplitStream()) == losses_on(Grid(), OneFOneB())
-    policies = [("interleaved", Predict()), ("interleaved", Stash()), ("zb_h1", Predict()), ("zb_h1", Stash())]
+    policies = [
+        ("interleaved_1f1b_2", Predict()),
+        ("interleaved_1f1b_2", Stash()),
+        ("zb_h1", Predict()),
+        ("zb_h1", Stash()),
+    ]
     rows: list[tuple[str, Schedule, dict[str, Any]]] = [
         ("update_interval", SplitStream(), {"update_interval": 1}),
         ("pruning", SCHEDULES["zbv"], {"pruning": Pruning(Magnitude(), sparsity=0.5)}),
@@ -132,7 +138,7 @@ def test_settings_that_a_placement_excludes_are_refused() -> None:
         assert setting(refused.value)[0] == key, f"{schedule} {arguments}"
 
 
-@pytest.mark.parametrize(("loaded", "ranks"), cells(["zbv", "interleaved", "zb_h1"], [1, 2], n=2))
+@pytest.mark.parametrize(("loaded", "ranks"), cells(["zbv", "interleaved_1f1b_2", "zb_h1"], [1, 2], n=2))
 def test_a_checkpoint_resumes_on_another_placement(loaded: str, ranks: int, tmp_path: Path) -> None:
     network, data = [nn.BatchNorm1d(WIDTH), *layers()], batches(1)
 
@@ -150,12 +156,12 @@ def test_a_checkpoint_resumes_on_another_placement(loaded: str, ranks: int, tmp_
         return losses[0]
 
     whole = run(Grid(), OneFOneB(), data, load=False, folder=tmp_path / "whole")
-    run(Grid(inter=2), SCHEDULES["interleaved"], data[:1], load=False, folder=tmp_path / "part")
+    run(Grid(inter=2), SCHEDULES["interleaved_1f1b_2"], data[:1], load=False, folder=tmp_path / "part")
     resumed = run(Grid(inter=ranks), SCHEDULES[loaded], data[1:], load=True, folder=tmp_path / "part")
     assert resumed == whole[1:]
 
 
-@pytest.mark.parametrize("name", drawn(["interleaved", "zbv", "zb_h1", "axonn_zb"], n=1, always=["zbv"]))
+@pytest.mark.parametrize("name", drawn(["interleaved_1f1b_2", "zbv", "zb_h1", "axonn_zb"], n=1, always=["zbv"]))
 def test_replay_equals_ranks(name: str) -> None:
     network, data, grid = layers(), batches(1), Grid(inter=2)
     settings = {"loss": mse_loss, "optimizer": AdamW(lr=1e-2), "microbatch": 2, "grid": grid}

@@ -234,6 +234,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Sequence[int], str]] = {
 }
 
 
+@pytest.mark.slow("backward passes are compiled")
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_of_torch_and_of_users(name: str) -> None:
     make, shape, deferred = MODULES[name]

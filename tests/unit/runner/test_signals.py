@@ -82,6 +82,7 @@ def test_two_signals_at_once_print_one_line() -> None:
     assert process.stderr in ("interrupted by SIGINT\n", "interrupted by SIGTERM\n")
 
 
+@pytest.mark.slow("a command imports torch")
 def test_thread_in_torch_does_not_abort_an_interrupted_command() -> None:
     """At the end of the interpreter, such a thread would end in `terminate called without an active exception`."""
     process = run_python(COMPUTES)
