@@ -117,9 +117,8 @@ def machine(entries: Sequence[StoredRecord], judged: Sequence[Judged]) -> str:
     measured = [item for item in judged if item.evidence in (Evidence.MEASURED, Evidence.EMULATED)]
     places = ((place := committed_on(item)) and f"committed records of {place}" for item in measured)
     counts = Counter(place or "runs of this machine" for place in places)
-    if counts:
-        rest = ", ".join(f"{count} on {place}" for place, count in sorted(counts.items(), reverse=True))
-        said.append(f"Measured verdicts rest {rest}.")
+    rest = [f"{count} rest on {place}" for place, count in sorted(counts.items(), reverse=True)]
+    said += [f"Measured verdicts: {', '.join(rest)}."] if rest else []
     return " ".join(filter(None, said))
 
 

@@ -33,11 +33,8 @@ def overview(entries: Sequence[StoredRecord]) -> str:
     endings_text = f"{ended[Outcome.OK]} ended well" + (f", {', '.join(others)}" if others else "")
     experiments = {entry.record.experiment for entry in entries}
     days = max(text_at(entry.record.provenance, "started")[:10] for entry in entries)
-    newest = f" The newest is of {days}." if re.fullmatch(r"\d{4}-\d\d-\d\d", days) else ""
-    return (
-        f"{_count(len(entries), 'run')} of {_count(len(experiments), 'experiment')}"
-        f" on {_count(len({entry.machine for entry in entries}), 'machine')}: {endings_text}.{newest}"
-    )
+    newest = f", the newest of {days}" if re.fullmatch(r"\d{4}-\d\d-\d\d", days) else ""
+    return f"{_count(len(entries), 'run')} of {_count(len(experiments), 'experiment')}{newest}: {endings_text}."
 
 
 def _count(number: int, noun: str) -> str:

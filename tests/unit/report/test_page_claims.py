@@ -234,7 +234,7 @@ def test_front_page_tells_runs_of_this_machine_from_committed_records() -> None:
     found = [judged(claim(f"a.{n}"), Verdict.DIFFERS, record="records/a.json") for n in range(2)]
     found += [judged(claim("b"), Verdict.DIFFERS, record="measured/far/b.jsonl#1"), judged(claim("c", reach="gpu"))]
     text = Page(render(in_store(), judged=found)["index.html"]).words()
-    assert "Measured verdicts rest 2 on runs of this machine, 1 on committed records of far." in text
+    assert "Measured verdicts: 2 rest on runs of this machine, 1 rest on committed records of far." in text
     assert "1 claim needs a run on a GPU" in text
 
 
