@@ -28,7 +28,7 @@ from suite.core.op import Op
 from suite.core.record import Metric, Outcome, Record, Source
 from suite.core.trace import FORWARD, Trace
 from suite.report import write_report
-from tests.support import accuracy, chrome
+from tests.support import accuracy
 from tests.support.drawn import drawn
 from tests.support.pages import Page, site
 from tests.support.refusals import refused
@@ -271,14 +271,6 @@ def test_a_traces_folder_that_leads_out_is_refused(tmp_path):
     with refused(InvalidRequest, rule="inside their folder"):
         write_report(folder)
     assert list(outside.iterdir()) == []
-
-
-def test_the_exported_trace_is_readable(built):
-    with gzip.open(built.folder / "traces" / "axonn-2x1.perfetto.json.gz") as stream:
-        chrome_events = json.load(stream)["traceEvents"]
-    assert not chrome.faults(chrome_events)
-    arrows = [event for event in chrome_events if event["ph"] == "s"]
-    assert len(arrows) == 16  # 8 microbatches forward, 8 back
 
 
 def test_the_command_prints_the_path_and_refuses_folders_without_records(tmp_path, capsys):

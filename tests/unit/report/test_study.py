@@ -228,13 +228,8 @@ MALFORMED = (
     ("text", "study"),
     ({}, "study.scores"),
     ({"scores": []}, "study.scores"),
-    ({"scores": ["top_1"], "ours": 3}, "study.ours"),
-    ({"scores": ["top_1"], "names": {"a": 1}}, "study.names"),
     ({"scores": ["top_1"], "target": -1}, "study.target"),
-    ({"scores": ["top_1"], "samples": "many"}, "study.samples"),
-    ({"scores": ["top_1"], "curves": "no"}, "study.curves"),
     ({"scores": ["top_1"], "tables": ["rates"]}, "study.tables"),
-    ({"score": ["top_1"]}, "study.scores"),
 )
 
 

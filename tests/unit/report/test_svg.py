@@ -23,10 +23,6 @@ def test_thinned_curve_keeps_ends_peak_and_gaps():
     assert all(height == broken[place - 1] for place, height in zip(x, y, strict=True) if math.isfinite(height))
 
 
-def test_a_short_curve_stays_as_it_is():
-    assert figure.outline([3.0, 2.0, 1.0], 3) == ([1, 2, 3], [3.0, 2.0, 1.0])
-
-
 def test_many_samples_are_drawn_from_the_least_to_the_greatest():
     values = [float((7 * place) % 1000) for place in range(1000)]
     thinned = figure.thinned(values, 11)

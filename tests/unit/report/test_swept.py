@@ -389,24 +389,14 @@ def test_only_finite_samples_count_and_few_are_marked():
 
 
 MALFORMED = [
-    ({"title": None}, "panel.title"),
     ({"title": " "}, "panel.title"),
-    ({"title": 7}, "panel.title"),
-    ({"titel": "x"}, "panel.titel"),
     ({"key": None}, "panel"),
     ({"metric": None}, "panel"),
     ({"metrics": {"a": "b"}}, "panel"),
-    ({"metrics": ["a"]}, "panel.metrics"),
     ({"metrics": {str(n): "m" for n in range(99)}, "key": None, "metric": None}, "panel.metrics"),
-    ({"names": {"null": 3}}, "panel.names"),
     ({"names": {"null": " "}}, "panel.names"),
-    ({"names": "x"}, "panel.names"),
     ({"share": True}, "panel"),
-    ({"share": "yes"}, "panel.share"),
-    ({"relative": [1]}, "panel.relative"),
-    ({"relative": 1}, "panel.relative"),
     (PHASES | {"key": None, "metric": None, "relative": "update"}, "panel"),
-    ({"curve": {"a": 1}}, "panel.curve"),
 ]
 
 
@@ -484,11 +474,3 @@ def test_section_has_panel_table_remarks_and_links():
     assert "Update against k: run by run" in seen.values("table", "aria-label")
     [label_of] = [label for label in seen.values("svg", "aria-label") if label.startswith("Update against k.")]
     assert "AxoNN, measured, no overlap: 2, 1: 1." in label_of
-
-
-def test_panel_without_runs_has_its_table():
-    failed = {"metrics": {}, "outcome": Outcome.FAILED, "reason": "it broke", "series": {}}
-    seen = rendered(run(1, [], panels=[K], **failed))
-    assert not seen.all("svg")
-    assert "it broke" in seen.words(" ")
-    assert "Update against k: run by run" in seen.values("table", "aria-label")
