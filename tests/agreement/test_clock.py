@@ -35,6 +35,7 @@ from suite.simulate.worker import NetworkModel, Simulation, simulate
 from tests.support.curves import config_of
 from tests.support.drawn import drawn, few
 from tests.support.ranks import on_new_ranks
+from tests.support.schedules import follow
 from tests.support.systems import every_system
 from tests.support.tools import needs
 from tests.support.waiting import quiet
@@ -66,20 +67,6 @@ def order(trace: Sequence[Span], rank: int) -> list[Op]:
     return [op._replace(index=op.index - first[op.kind is Kind.UPDATE]) for op in ops]
 
 
-def accepted(schedule: Schedule, ops: Sequence[Op], place: Place, interval: FlushInterval) -> bool:
-    """Whether a program takes these ops in this order, and is done with the last."""
-    program = schedule.program(place, interval)
-    step = next(program)
-    for number, op in enumerate(ops):
-        if op not in step:
-            return False
-        try:
-            step = program.send(op)
-        except StopIteration:
-            return number == len(ops) - 1
-    return False
-
-
 def same_order(
     schedule: Schedule, trace: Sequence[Span], simulated: Sequence[Span], grid: Grid, interval: FlushInterval
 ) -> None:
@@ -89,7 +76,7 @@ def same_order(
     for rank in range(grid.size):
         place = place_of(schedule, grid, rank)
         ran, predicted = order(trace, rank), order(simulated, rank)
-        assert accepted(schedule, ran, place, interval), f"rank {rank} ran {' '.join(map(str, ran))}"
+        follow(schedule.program(place, interval), ran)
         assert sorted(ran) == sorted(predicted)
         if all(len(step) == 1 for step in steps(schedule, place, interval)):
             assert ran == predicted

@@ -8,7 +8,7 @@ from baselines.torch_pipelining import TorchPipelining
 from suite.core.errors import Unsupported
 from suite.core.protocols import Ready
 from tests.support.curves import config_of, one_process, peer_curves
-from tests.support.drawn import drawn, few
+from tests.support.drawn import drawn
 from tests.support.ranks import on_ranks
 from tests.support.tools import needs
 
@@ -23,19 +23,15 @@ Run = tuple[tuple[str, ...], tuple[str, ...]]
 """Overrides of the grid and the system, and overrides that hold for the reference too."""
 
 
-def compare(ranks: int, runs: list[tuple[str, Run]]) -> None:
-    """Train each schedule with PyTorch and with the engine, and compare losses with those of one process."""
+def compare(ranks: int, name: str, run: Run) -> None:
+    """Train a schedule with PyTorch and with the engine, and compare losses with those of one process."""
     needs("mpiexec")
-    systems = [
-        (f"{system} {' '.join((*grid, *more))}", system.split(), grid, more)
-        for name, (grid, more) in runs
-        for system in (f"system=torch_pipelining schedule={name}", f"system=pipeline schedule={name}")
-        if not (system.startswith("system=one") and "system." in " ".join(grid))
-    ]
-    configs = [config_of([*system, *MODEL, *grid, *more]) for _, system, grid, more in systems]
+    grid, more = run
+    systems = [f"system={system} schedule={name}" for system in ("torch_pipelining", "pipeline")]
+    configs = [config_of([*system.split(), *MODEL, *grid, *more]) for system in systems]
+    expected = one_process(BATCHES, *MODEL, *more)
     curves = zip(*on_ranks(ranks, peer_curves, BATCHES, configs, deadline=300), strict=True)
-    for (label, _, _, more), config, by_rank in zip(systems, configs, curves, strict=True):
-        expected = one_process(BATCHES, *MODEL, *more)
+    for label, config, by_rank in zip(systems, configs, curves, strict=True):
         own = config.system.on_engine
         assert all(one["losses"] == by_rank[0]["losses"] for one in by_rank), label
         tolerance = HALF_TOLERANCE if config.precision.half else TOLERANCE
@@ -47,45 +43,30 @@ def compare(ranks: int, runs: list[tuple[str, Run]]) -> None:
         assert all(one["memory"]["weights"] > 0 for one in by_rank), label
 
 
-@pytest.mark.ranks
-@pytest.mark.slow("two ranks of torch.distributed")
-def test_losses_of_a_schedule_are_those_of_one_process() -> None:
-    compare(2, [(name, (("grid.inter=2",), (EXACT,))) for name in few(SCHEDULES, 1)])
-
-
 TWO: list[Run] = [
     (("grid.inter=2",), (EXACT,)),
     (("grid.inter=2",), (EXACT, "optimizer=sgd", "optimizer.clip_norm=0.3", "activation_checkpointing=1")),
     (("grid.data=2",), (EXACT, "optimizer=sgd")),
     (("grid.inter=2",), ("precision=bf16", "optimizer=sgd", "optimizer.lr=0.02")),
 ]
-FOUR: list[Run] = [(("grid.inter=2", "grid.data=2"), (EXACT, "optimizer=sgd"))]
-FOUR_STAGES: Run = (("grid.inter=4",), (EXACT, "model.shape.tied=false"))
+FOUR: Run = (("grid.inter=2", "grid.data=2"), (EXACT, "optimizer=sgd"))
+DDP: Run = (("grid.inter=2", "grid.data=2", "system.data_parallel=ddp"), (EXACT, "optimizer=sgd"))
+STAGES: Run = (("grid.inter=4",), (EXACT, "model.shape.tied=false"))
+ODD: Run = (("grid.inter=2",), (EXACT, "batch.size=3"))
+ROWS = [
+    *((2, name, run) for name in SCHEDULES for run in TWO),
+    *((2, name, ODD) for name in ("looped_bfs", "zbv")),  # these take every number of microbatches
+    (2, "interleaved", (("grid.inter=2", "schedule.chunks=3"), (EXACT,))),
+    *((4, name, run) for name in SCHEDULES for run in (FOUR, STAGES)),
+    *((4, name, DDP) for name in ("interleaved", "looped_bfs")),
+]
 
 
 @pytest.mark.ranks
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_losses_of_every_schedule_on_two_ranks(name: str) -> None:
-    runs = [(name, run) for run in TWO]
-    if name in ("looped_bfs", "zbv"):  # these take every number of microbatches
-        runs.append((name, (("grid.inter=2",), (EXACT, "batch.size=3"))))
-    if name == "interleaved":
-        runs.append((name, (("grid.inter=2", "schedule.chunks=3"), (EXACT,))))
-    compare(2, runs)
-
-
-@pytest.mark.ranks
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_losses_of_every_schedule_on_four_ranks(name: str) -> None:
-    runs = [(name, run) for run in FOUR]
-    if name in ("interleaved", "looped_bfs"):
-        runs.append((name, (("grid.inter=2", "grid.data=2", "system.data_parallel=ddp"), (EXACT, "optimizer=sgd"))))
-        runs.append((name, (("grid.inter=4",), (EXACT,))))
-    else:
-        runs.append((name, FOUR_STAGES))
-    compare(4, runs)
+@pytest.mark.slow("two ranks of torch.distributed")
+@pytest.mark.parametrize(("ranks", "name", "run"), drawn(ROWS, n=1), ids=str)
+def test_losses_of_a_schedule_are_those_of_one_process(ranks: int, name: str, run: Run) -> None:
+    compare(ranks, name, run)
 
 
 @pytest.mark.parametrize("name", drawn(SCHEDULES, n=2))

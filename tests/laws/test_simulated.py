@@ -7,7 +7,7 @@ forms, with the checker, and with itself under a larger load.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -37,7 +37,7 @@ from suite.simulate.worker import NetworkModel, Simulation, simulate
 from tests.support.drawn import drawn
 from tests.support.modelled import FREE, TINY, Drawn, efficiency, machine, network, simulated, systems
 from tests.support.refusals import refused
-from tests.support.schedules import SCHEDULES, flush
+from tests.support.schedules import SCHEDULES, flush, follow
 
 STATIC: tuple[Schedule, ...] = (GPipe(), OneFOneB())
 FLUSH: tuple[Schedule, ...] = (*STATIC, MessageDriven(prefer="backward"))
@@ -142,17 +142,6 @@ def test_on_any_network_every_program_gets_what_it_accepts(
     for op, span in spans.items():
         if (fed := feeds(op, stages)) is not None:
             assert spans[fed].start >= span.end + link.latency - 1e-9
-
-
-def follow(program: Program, order: Sequence[Op]) -> None:
-    """Run the program with these ops; it ends with the last."""
-    accepted = next(program)
-    for op in order[:-1]:
-        assert op in accepted
-        accepted = program.send(op)
-    assert order[-1] in accepted
-    with pytest.raises(StopIteration):
-        program.send(order[-1])
 
 
 @pytest.mark.parametrize("name", drawn(systems(), n=4))

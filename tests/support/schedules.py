@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pytest
+
 from suite.core.op import FlushInterval, Op, Place, Program
 from suite.core.protocols import Schedule
 from suite.schedule import (
@@ -77,3 +79,14 @@ def flush(microbatches: int) -> FlushInterval:
 def serves(schedule: Schedule, ranks: int, microbatches: int) -> bool:
     """Whether a schedule accepts this number of microbatches: DualPipeV needs two per rank."""
     return not isinstance(schedule, DualPipeV) or microbatches >= 2 * ranks
+
+
+def follow(program: Program, order: Sequence[Op]) -> None:
+    """Run the program with these ops; it ends with the last."""
+    accepted = next(program)
+    for op in order[:-1]:
+        assert op in accepted
+        accepted = program.send(op)
+    assert order[-1] in accepted
+    with pytest.raises(StopIteration):
+        program.send(order[-1])
