@@ -6,7 +6,6 @@ differ.
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,11 @@ from suite.config.defaults import defaults
 from suite.core.record import Outcome, Record
 from suite.core.values import Json, leaves
 from suite.report.load import StoredRecord
-from suite.runner.store import key_of
+from suite.runner.store import deciding_keys, key_of
 
 ABSENT = "absent"
 _MAX_TEXT = 80  # characters of a value in a message
 _CODE = ("source", "executor_source", "own_source")
-_PROBE = "\0another value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def _runs(samples: Sequence[StoredRecord]) -> dict[tuple[RunName, str], list[Sto
 
 def config_key(record: Record) -> str:
     """Hash of the config keys that affect a run's numbers, which a label does not hold completely."""
-    return key_of(_plain(record.config), {})
+    return key_of(record.config, {})
 
 
 def _pair(name: RunName, a: list[StoredRecord], b: list[StoredRecord]) -> RunPair:
@@ -147,18 +145,11 @@ def newest(samples: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
 
 def config_differences(a: Record, b: Record) -> tuple[Difference, ...]:
     """Config keys, as dotted names, that differ and affect a run's numbers."""
-    plain_a, plain_b = _plain(a.config), _plain(b.config)
-    key = key_of(plain_a, {})
-    if key == key_of(plain_b, {}):
+    if config_key(a) == config_key(b):
         return ()
-    differences = []
-    defaulted = [dict(leaves(defaults())) | dict(leaves(plain)) for plain in (plain_a, plain_b)]  # `~key` deletes keys
-    for difference in _differences(*defaulted):
-        probed = copy.deepcopy(plain_a)
-        _put(probed, difference.key.split("."), _PROBE)
-        if key_of(probed, {}) != key:  # the key affects numbers, whatever its value
-            differences.append(difference)
-    return tuple(differences) or (Difference("config", "one shape", "another"),)
+    present = dict(leaves(defaults()))  # an absent key has its default
+    deciding = (present | dict(leaves(deciding_keys(record.config))) for record in (a, b))
+    return tuple(_differences(*deciding)) or (Difference("config", "one shape", "another"),)
 
 
 def provenance_differences(a: Record, b: Record) -> tuple[Difference, ...]:
@@ -188,25 +179,6 @@ def _circumstances(record: Record) -> dict[str, Json]:
         "schedule_file": provenance.get("schedule_file", ABSENT),
         "data_files": sizes,
     }
-
-
-def _plain(config: Json) -> dict[str, Json]:
-    """A config that `key_of` can read; a file from elsewhere may hold any value."""
-    plain: dict[str, Json] = dict(config) if isinstance(config, dict) else {}
-    for name in ("experiment", "launch", "measure"):
-        if not isinstance(plain.get(name, {}), dict):
-            plain[name] = {"name": plain[name]}
-    return plain
-
-
-def _put(data: dict[str, Json], path: Sequence[str], value: Json) -> None:
-    """Set a leaf. A value in the place of a group is replaced; a key that holds a dot has the nearest place above."""
-    for name in path[:-1]:
-        group = data.get(name)
-        if not isinstance(group, dict):
-            group = data[name] = {}
-        data = group
-    data[path[-1]] = value
 
 
 def _shortened(value: Any) -> str:

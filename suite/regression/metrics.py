@@ -76,51 +76,28 @@ class Skipped:
         return f"{self.name} · {self.metric} {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatPair:
-    """Repeats of one metric in A and B.
-
-    Attributes:
-        pair: The run.
-        metric: Name of the metric.
-        kind: Its unit and better direction.
-        sides: Samples of A and B.
-        single: Whether a side has one record only, so that its repeats are the rounds of one call.
-    """
-
-    pair: RunPair
-    metric: str
-    kind: Metric
-    sides: tuple[Repeats, Repeats]
-    single: bool = False
-
-
 def compare_metrics(pairs: Sequence[RunPair], rule: ChangeRule) -> tuple[list[Change], list[Skipped]]:
     """Compare every judged metric of comparable runs. Holm's adjustment is over all metrics with several records."""
-    rows: list[Change | RepeatPair | Skipped] = []
+    rows: list[Change | Skipped] = []
     for pair in pairs:
         names = dict.fromkeys(name for sample in (*pair.a, *pair.b) for name in sample.record.metrics)
-        rows += [row for name in names if rule.judges(name) for row in _pair_metric(pair, name)]
+        rows += [row for name in names if rule.judges(name) for row in _pair_metric(pair, name, rule)]
         rows += [row for name in LOSSES if rule.judges(name) for row in _compare_losses(pair, name)]
-    tests = [row for row in rows if isinstance(row, RepeatPair)]
-    effects = {id(test): inference.estimate_effect(*test.sides, level=rule.level) for test in tests}
-    family = [test for test in tests if not test.single]
-    adjusted = inference.holm([effects[id(test)].p for test in family])
-    adjusted_p = dict(zip(map(id, family), adjusted, strict=True))
-    changes = [
-        _decide(row, effects[id(row)], adjusted_p.get(id(row), 1.0), rule) if isinstance(row, RepeatPair) else row
-        for row in rows
-        if not isinstance(row, Skipped)
+    changes = [row for row in rows if isinstance(row, Change)]
+    p = iter(inference.holm([change.effect.p for change in changes if change.effect and not change.why]))
+    decided = [
+        _decide(change, change.effect, next(p), rule) if change.effect and not change.why else change
+        for change in changes
     ]
-    return changes, [row for row in rows if isinstance(row, Skipped)]
+    return decided, [row for row in rows if isinstance(row, Skipped)]
 
 
-def _pair_metric(pair: RunPair, name: str) -> list[Change | RepeatPair | Skipped]:
+def _pair_metric(pair: RunPair, name: str, rule: ChangeRule) -> list[Change | Skipped]:
     sides = [[s.record.metrics[name] for s in side if name in s.record.metrics] for side in (pair.a, pair.b)]
     kind = (sides[0] or sides[1])[0]
     values = [[finite for metric in side if (finite := _finite(metric.values))] for side in sides]
     if not (kind.unit and pair.both_succeeded):  # the metrics of a run that failed say nothing about the code
-        return [] if not (kind.unit and all(values)) else _pair_values(pair, name, kind, values)
+        return [] if not (kind.unit and all(values)) else _pair_values(pair, name, kind, values, rule)
     present = [any(metric.values for metric in side) for side in sides]
     if not all(present):
         return [Skipped(pair.name, name, f"is only in {'AB'[present[1]]}", lost=present[0])] if any(present) else []
@@ -135,21 +112,26 @@ def _pair_metric(pair: RunPair, name: str) -> list[Change | RepeatPair | Skipped
         return [_change(pair, name, kind, a, math.nan, ChangeVerdict.WORSE, why)]
     why = f"has {not_finite[0]} values in A and {not_finite[1]} in B that are no finite numbers"
     skipped = [Skipped(pair.name, name, why)] if not_finite[0] != not_finite[1] else []
-    return [*_pair_values(pair, name, kind, values), *skipped]
+    return [*_pair_values(pair, name, kind, values, rule), *skipped]
 
 
-def _pair_values(pair: RunPair, name: str, kind: Metric, sides: list[Repeats]) -> list[Change | RepeatPair | Skipped]:
+def _pair_values(
+    pair: RunPair, name: str, kind: Metric, sides: list[Repeats], rule: ChangeRule
+) -> list[Change | Skipped]:
+    """The change of a metric. One with several records a side has no reason yet, as Holm's adjustment is over all."""
     measured = pair.a[0].record.source in (Source.MEASURED, Source.EMULATED) and _is_time_or_rate(kind.unit)
     if all(map(_is_constant, sides)) and (not measured or min(map(len, sides)) > 1):
         return [_compare_exact(pair, name, kind, sides[0][0], sides[1][0])]
     if not kind.better or not any(value for side in sides for values in side for value in values):
         return []  # without a better direction, or always zero: a part of a batch that this system does not have
-    single = min(map(len, sides)) < 2
     a, b = (_repeats(side, name, by_round=max(map(len, sides)) == 1) for side in (pair.a, pair.b))
     low, high = _RATIO_RANGE
     if not all(low < median < high for side in (a, b) for median in inference.medians(side)):
         return [Skipped(pair.name, name, "is not compared: there is no ratio to a repeat whose median is 0")]
-    return [RepeatPair(pair, name, kind, (a, b), single)]
+    median_a, median_b = (float(np.median(inference.medians(side))) for side in (a, b))
+    effect = inference.estimate_effect(a, b, level=rule.level)
+    why = SINGLE_RECORD if min(map(len, sides)) < 2 else ""
+    return [_change(pair, name, kind, median_a, median_b, ChangeVerdict.INCONCLUSIVE, why, effect)]
 
 
 def _change(
@@ -198,16 +180,13 @@ def _repeats(side: Sequence[StoredRecord], name: str, *, by_round: bool = False)
     return inference.samples_by_round(samples[0].record, values[0]) if by_round and samples else values
 
 
-def _decide(test: RepeatPair, effect: Effect, adjusted_p: float, rule: ChangeRule) -> Change:
-    verdict, why = decide_repeats(effect, adjusted_p, test.kind.better, rule), ""
-    if test.single:
-        verdict, why = ChangeVerdict.INCONCLUSIVE, SINGLE_RECORD
-    elif min(effect.repeats) < inference.MIN_REPEATS:
+def _decide(change: Change, effect: Effect, adjusted_p: float, rule: ChangeRule) -> Change:
+    verdict, why = decide_repeats(effect, adjusted_p, change.better, rule), ""
+    if min(effect.repeats) < inference.MIN_REPEATS:
         why = f"{effect.repeats[0]} and {effect.repeats[1]} repeats decide little: p is {effect.min_p:.2g} at least"
     elif verdict is ChangeVerdict.INCONCLUSIVE:
         why = f"p {adjusted_p:.2g} after Holm, delta {effect.delta:+.2f}"
-    a, b = (float(np.median(inference.medians(side))) for side in test.sides)
-    return _change(test.pair, test.metric, test.kind, a, b, verdict, why, effect)
+    return replace(change, verdict=verdict, why=why)
 
 
 # Losses
