@@ -8,9 +8,8 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from scipy import stats
 
-from suite.stats.rank_test import MAX_SEEDS, RankTestOutcome, rank_test
+from suite.stats.rank_test import RankTestOutcome, rank_test
 
 
 def count_assignments(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
@@ -29,19 +28,13 @@ def count_assignments(ours: Sequence[float], theirs: Sequence[float]) -> tuple[f
     return observed, min(1.0, 2 * min(tails) / len(u))
 
 
-def test_p_counts_every_assignment_and_equals_scipys_exact_test() -> None:
+def test_p_counts_every_assignment() -> None:
     generator = random.Random(7)
     for n, m in ((2, 2), (3, 5), (5, 5), (4, 6)):
         for _ in range(6):
             ours, theirs = ([float(generator.randint(60, 66)) for _ in range(count)] for count in (n, m))
             test = rank_test(ours, theirs)
             assert (test.u, test.p) == pytest.approx(count_assignments(ours, theirs), abs=1e-12)
-    for n, m in ((2, 3), (5, 5), (8, 6), (10, 12)):
-        for shift in (0.0, 0.4):
-            ours, theirs = ([generator.random() + shift * (count == n) for _ in range(count)] for count in (n, m))
-            expected = stats.mannwhitneyu(ours, theirs, method="exact")
-            test = rank_test(ours, theirs)
-            assert (test.u, test.p) == (expected.statistic, pytest.approx(expected.pvalue, abs=1e-12))
 
 
 def test_five_seeds_that_all_win_are_better() -> None:
@@ -73,7 +66,7 @@ def test_undecided_is_no_proof_of_a_match() -> None:
 def test_missing_scores_are_undecided() -> None:
     assert rank_test([50.0] * 5, [50.0] * 5).p == 1.0
     assert rank_test([1.0, math.nan, 3.0], [2.0]).n == (2, 1)
-    for ours, theirs in (([], [1.0]), ([math.nan], [1.0]), ([1.0] * MAX_SEEDS, [2.0])):
+    for ours, theirs in (([], [1.0]), ([math.nan], [1.0])):
         test = rank_test(ours, theirs)
         assert math.isnan(test.p)
         assert test.decision is RankTestOutcome.UNDECIDED
