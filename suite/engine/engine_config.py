@@ -353,7 +353,7 @@ _RULES = {
     "activation_checkpointing": _count("layers between activation checkpoints", "1"),
     "pruning": _object(Pruning, "Pruning(Magnitude(), sparsity=0.9)"),
     "update_interval": _count("microbatches per update", "1"),
-    "scores": _Rule(callable, "a function of outputs and targets", "suite.models.accuracy.top"),
+    "scores": _Rule(callable, "a function of outputs and targets", "suite.models.shared.top"),
     "check_loss": _Rule(
         lambda value: _is_integer(value) and value >= 0,
         "a whole number of batches between two checks, or 0 for none",

@@ -17,11 +17,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.models.accuracy import SCORES
-from suite.models.accuracy import top as scores
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, ImageNetwork, Inception, InceptionV3, ResNet, WideResNet
-from suite.models.shared import Make, factories, on_meta
+from suite.models.shared import SCORES, Make, factories, on_meta
 from suite.models.shared import cross_entropy as loss
+from suite.models.shared import top as scores
 
 __all__ = ["SCORES", "layers", "loss", "scores"]
 

@@ -1,4 +1,4 @@
-"""What networks share: their loss, factories of layers in one type, and the mark of a loss without random numbers."""
+"""What networks share: their loss and accuracy, factories of layers in one type, and the mark `draws_nothing`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from torch import nn
 Make = Callable[[], nn.Module]
 Function = TypeVar("Function", bound=Callable[..., object])
 _LOCK = RLock()
+# of a classifier, next to its loss and in percent as the paper prints them (PipeOptim V-B, Figures 2 and 3)
+SCORES = ("top_1", "top_5")
 
 
 def draws_nothing(function: Function) -> Function:
@@ -32,6 +34,23 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, *, ignored: int =
     logits: (n, classes); targets: (n,)
     """
     return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets, ignore_index=ignored)
+
+
+def top(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Percent of samples whose class has the largest logit, and one of the five largest logits: shape (2,).
+
+    With fewer than five classes all count. The result has the dtype of the logits, but at least single precision, as
+    the loss has. Among equal logits any may count. A row with NaN counts for nothing.
+
+    Args:
+        logits: (batch, classes).
+        targets: (batch,).
+    """
+    five = min(5, logits.shape[-1])
+    places = logits.topk(five, dim=-1).indices
+    right = (places == targets.unsqueeze(-1)) & logits.isfinite().all(dim=-1, keepdim=True)
+    hits = torch.stack([right[:, :1].any(-1), right.any(-1)])
+    return hits.to(torch.promote_types(logits.dtype, torch.float32)).mean(dim=1) * 100
 
 
 def factories(makers: Iterable[Make], dtype: str) -> list[Make]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from suite import SGD, Engine, Grid, Replay
 from suite.comm.p2p import threads
-from suite.models.accuracy import top
+from suite.models.shared import top
 from tests.support.drawn import cells
 
 GRIDS = [Grid(), Grid(inter=2), Grid(data=2), Grid(data=3), Grid(data=2, inter=2)]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from suite.core.errors import InvalidRequest
-from suite.models import accuracy, convnet
+from suite.models import convnet, shared
 from suite.models.image_shapes import VGG, AlexNet, GoogLeNet, InceptionV3, ResNet, WideResNet
 from suite.models.shared import on_meta
 from suite.workload.flops import forward, training
@@ -248,7 +248,7 @@ def test_first_layer_alone_normalises_the_bytes_of_images() -> None:
 def test_top_1_and_top_5_by_hand() -> None:
     """Of four rows the first is right, the second second, the third fifth, the fourth sixth and last."""
     logits = torch.tensor([[5.0, 4, 3, 2, 1, 0]]).repeat(4, 1)
-    ranks = accuracy.top(logits, torch.tensor([0, 1, 4, 5]))
+    ranks = shared.top(logits, torch.tensor([0, 1, 4, 5]))
     assert (ranks.tolist(), ranks.dtype) == ([25.0, 75.0], torch.float32)
     few = torch.tensor([[0.0, 1, 2], [2, 1, 0]])
     assert convnet.scores(few, torch.tensor([0, 0])).tolist() == [50.0, 100.0]
@@ -256,13 +256,13 @@ def test_top_1_and_top_5_by_hand() -> None:
 
 def test_a_network_that_has_diverged_is_right_about_nothing() -> None:
     logits = torch.full((10, 10), float("nan"))
-    assert accuracy.top(logits, torch.arange(10)).tolist() == [0.0, 0.0], "whichever five of them are taken"
+    assert shared.top(logits, torch.arange(10)).tolist() == [0.0, 0.0], "whichever five of them are taken"
     logits[9] = torch.arange(10.0)
-    assert accuracy.top(logits, torch.arange(10)).tolist() == pytest.approx([10.0, 10.0])
+    assert shared.top(logits, torch.arange(10)).tolist() == pytest.approx([10.0, 10.0])
 
 
 def test_scores_and_loss_have_one_type() -> None:
     """They are sent in one tensor, so neither may lose precision through the type of the other."""
     for dtype, expected in ((torch.float64, torch.float64), (torch.bfloat16, torch.float32)):
-        ranks = accuracy.top(torch.eye(7, dtype=dtype), torch.arange(7))
+        ranks = shared.top(torch.eye(7, dtype=dtype), torch.arange(7))
         assert ranks.dtype == convnet.loss(torch.eye(7, dtype=dtype), torch.arange(7)).dtype == expected
