@@ -15,15 +15,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.config.base import Count, Size
-from suite.gnn.partition.metis import kway
-from suite.gnn.partition.pattern import (
-    IntArray,
-    directed_pattern,
-    entries_per_row,
-    partition_linked,
-)
+from suite.gnn.partition.metis import directed_pattern, entries_per_row, kway, partition_linked
 from suite.gnn.partition.protocol import Partitioner
-from suite.gnn.plan import count_volumes
+from suite.gnn.plan import IntArray, count_volumes
 
 if TYPE_CHECKING:
     from suite.gnn.partition.refine import Level

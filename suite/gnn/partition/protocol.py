@@ -20,8 +20,7 @@ from suite.config.protocols import PartitionMethod
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.files import write_atomically
 from suite.core.protocols import Missing, Ready
-from suite.gnn.partition.pattern import IntArray
-from suite.gnn.plan import Volumes, count_volumes, excess, validate_parts
+from suite.gnn.plan import IntArray, Volumes, count_volumes, excess, validate_parts
 
 SOURCE_FOLDER = Path(__file__).parent
 

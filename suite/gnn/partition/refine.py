@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from suite.gnn.partition import refine_numba
-from suite.gnn.partition.pattern import IntArray
+from suite.gnn.plan import IntArray
 
 REFINE: Any = refine_numba.refine  # typed Any: numba checks its arguments
 CLUSTERS_PER_PART = (64, 16, 4)  # a cluster weighs at most 1/64 of a mean part, then 1/16, then 1/4

@@ -11,9 +11,8 @@ from scipy.sparse import csr_array
 from suite.core.errors import refuse
 from suite.core.protocols import Missing, Ready
 from suite.data.reading import readable
-from suite.gnn.partition.pattern import IntArray
 from suite.gnn.partition.protocol import Partitioner
-from suite.gnn.plan import validate_parts
+from suite.gnn.plan import IntArray, validate_parts
 
 
 @dataclass(frozen=True)

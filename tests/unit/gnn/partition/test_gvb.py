@@ -14,10 +14,9 @@ from suite.data.graphs.communities import AmazonLike
 from suite.data.graphs.generate import Planted
 from suite.gnn.partition import gvb
 from suite.gnn.partition.gvb import Gvb
-from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.pattern import IntArray, directed_pattern, entries_per_row
+from suite.gnn.partition.metis import Metis, directed_pattern, entries_per_row
 from suite.gnn.partition.refine import Level, MoveRule
-from suite.gnn.plan import count_volumes
+from suite.gnn.plan import IntArray, count_volumes
 from tests.support.drawn import drawn
 
 K = 8

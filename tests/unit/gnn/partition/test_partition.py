@@ -12,17 +12,10 @@ from scipy.sparse import csr_array, random_array
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.protocols import Missing, Ready
 from suite.gnn.partition import Partitioner, partition
-from suite.gnn.partition.metis import Metis
-from suite.gnn.partition.pattern import (
-    IntArray,
-    assign_isolated,
-    directed_pattern,
-    entries_per_row,
-    undirected_pattern,
-)
+from suite.gnn.partition.metis import Metis, assign_isolated, directed_pattern, entries_per_row, undirected_pattern
 from suite.gnn.partition.protocol import fingerprint, quality_of
 from suite.gnn.partition.simple import Block, External, Random
-from suite.gnn.plan import count_volumes
+from suite.gnn.plan import IntArray, count_volumes
 
 
 def graph(n: int, seed: int = 0, degree: float = 6.0, *, symmetric: bool = True) -> csr_array:
