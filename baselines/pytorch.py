@@ -37,7 +37,6 @@ class PyTorch(System):
         self.model, self.device = stage_of(plan, layers).to(world.device), world.device
         self.loss = plan.loss
         self.stepper = Stepper(config, list(self.model.parameters()), fused=config.kernels.fused or None)
-        self.optimizer = self.stepper.optimizer
         self.microbatch = plan.microbatch
         self.trace = Trace()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from typing import Any
 
@@ -173,7 +173,6 @@ class LayerTiming:
     ) -> None:
         self.widths, self.device, self.layer = widths, device, {**layer, "dtype": getattr(torch, dtype)}
         self.clock = clock or CallTimer(device)
-        self.made: dict[int, tuple[Calls, dict[str, int]]] = {}
         self.notes: list[str] = []
         self.turn = 0
 
@@ -184,7 +183,7 @@ class LayerTiming:
         """
         timings: Sweep = {}
         for width in self.widths:
-            several, times = self._implementations(width)
+            several, times = self.made[width]
             for name in several:
                 for product in PRODUCTS:
                     timings.setdefault(name, {}).setdefault(product, []).append([])
@@ -195,16 +194,18 @@ class LayerTiming:
         self.turn += 1
         return timings
 
-    def _implementations(self, width: int) -> tuple[Calls, dict[str, int]]:
-        """Implementations of one width, and the repetitions of each product in a sample, equal for all."""
-        if not self.made:  # what cannot be made at one width is left out at all, before any time is taken
-            by_width = {size: self._make(size) for size in self.widths}
-            common = set.intersection(*({*several} for several, _ in by_width.values()))
-            self.made = {
-                size: ({name: calls for name, calls in several.items() if name in common}, times)
-                for size, (several, times) in by_width.items()
-            }
-        return self.made[width]
+    @cached_property
+    def made(self) -> dict[int, tuple[Calls, dict[str, int]]]:
+        """Implementations of each width, and the repetitions of each product in a sample, equal for all.
+
+        An implementation that cannot be made at one width is left out at all, before any time is taken.
+        """
+        by_width = {size: self._make(size) for size in self.widths}
+        common = set.intersection(*({*several} for several, _ in by_width.values()))
+        return {
+            size: ({name: calls for name, calls in several.items() if name in common}, times)
+            for size, (several, times) in by_width.items()
+        }
 
     def _make(self, width: int) -> tuple[Calls, dict[str, int]]:
         layer = layer_of(width, device=self.device, **self.layer)

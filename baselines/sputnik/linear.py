@@ -91,6 +91,3 @@ class SparseLinear(nn.Module):
         if self.bias is not None:
             output = output + self.bias
         return output.view(*x.shape[:-1], self.outputs)
-
-    def extra_repr(self) -> str:
-        return f"inputs={self.inputs}, outputs={self.outputs}, kept={self.values.numel()}"
