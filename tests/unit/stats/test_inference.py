@@ -42,16 +42,6 @@ def test_holm_adjusts_in_order_of_p() -> None:
     assert max(holm([0.9, 0.8])) == 1.0
 
 
-def test_interval_covers_the_ratio() -> None:
-    """The nominal coverage is 99 %; percentile intervals of ten medians cover at least 90 %."""
-    random, covered = np.random.default_rng(0), 0
-    for _ in range(60):
-        a, b = (np.exp(random.normal(0, 0.05, (10, 1))).tolist() for _ in "ab")
-        effect = estimate_effect(a, [[1.2 * value for value in values] for values in b])
-        covered += effect.low <= 1.2 <= effect.high
-    assert covered >= 55
-
-
 def test_log_deviation_ignores_an_outlier() -> None:
     assert log_deviation([1.0, 1.01, 0.99, 1.0, 50.0]) < 0.02
 

@@ -28,23 +28,6 @@ def test_damaged_file_is_named_and_skipped(tmp_path: Path) -> None:
     assert [each.name for each in night.read(tmp_path)[0]] == ["b", "a", "c"], "the folder names the run"
 
 
-def test_baseline_passed_and_has_repeats(tmp_path: Path) -> None:
-    for name, status in (("1", "first"), ("2", "passed"), ("3", "passed"), ("4", "inconclusive"), ("5", "regression")):
-        write(tmp_path, name, status)
-        if name != "3":
-            (tmp_path / name / "repeats").mkdir()
-
-    def last() -> str:
-        baseline = night.accepted_baseline(tmp_path, night.read(tmp_path)[0])
-        return baseline.name if baseline else ""
-
-    assert last() == "2"
-    (*_, newest), _ = night.read(tmp_path)
-    newest.accepted = True
-    night.write(tmp_path, newest)
-    assert last() == "5"
-
-
 def test_lock_is_exclusive(tmp_path: Path) -> None:
     with night.lock(tmp_path), refused(InvalidRequest, subject="another nightly run is running"), night.lock(tmp_path):
         pass
