@@ -102,6 +102,7 @@ def test_document_lists_every_public_name() -> None:
     assert listed == suite.__all__
 
 
+@pytest.mark.slow("sixty batches of images")
 @pytest.mark.parametrize(("dtype", "grid"), cells(TOLERANCE, GRIDS, n=1), ids=str)
 def test_image_classifier_equals_plain_pytorch(dtype: torch.dtype, grid: Grid) -> None:
     images = example("classify_images")

@@ -212,7 +212,7 @@ def check_run(experiment: str, run: Run) -> None:
     assert run.config.experiment.name == experiment
 
 
-@pytest.mark.parametrize("choice", drawn(CHOICES["experiment"], n=8))
+@pytest.mark.parametrize("choice", drawn(CHOICES["experiment"], n=4))
 def test_experiment_is_described_and_some_of_its_runs_are_accepted(choice: str) -> None:
     plan = composed(overrides_of("experiment", choice))["experiment"]
     assert plan["expected_seconds"] > 0

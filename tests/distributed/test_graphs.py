@@ -101,6 +101,7 @@ def test_every_grid_and_exchange_runs_on_ranks(ranks: int, launcher: str) -> Non
     on_ranks(ranks, check_epochs, launcher=launcher)
 
 
+@pytest.mark.slow("a whole run of a graph on two ranks")
 @pytest.mark.ranks
 def test_measured_run_matches_planned_bytes_and_predicted_memory(tmp_path: Path) -> None:
     overrides = ["system=sparsity_aware", "partitioner=metis", "grid.data=2", "graph.source.vertices=2048"]

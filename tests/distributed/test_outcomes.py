@@ -98,6 +98,7 @@ def test_fault_is_recorded_as_outcome(
     assert no_rank_left()
 
 
+@pytest.mark.slow("two runs take turns on new ranks")
 def test_fault_does_not_end_sweep(tmp_path: Path) -> None:
     """Of two interleaved systems the first is killed; the other has all its samples."""
     command = [*SHORT, f"reports={tmp_path}"]
@@ -200,6 +201,7 @@ def test_same_command_skips_recorded_runs(tmp_path: Path) -> None:
     assert (again.key, runs) == (failed.key, 4)
 
 
+@pytest.mark.slow("a run on a new rank")
 def test_rejected_config_is_validated_again(tmp_path: Path) -> None:
     """The reason may be gone, and the config does not contain it."""
     folder = tmp_path / "text"

@@ -189,7 +189,7 @@ LONG = {
 @pytest.mark.parametrize(
     "name",
     [
-        *drawn([name for name in FIGURES if name not in LONG], n=2),
+        *drawn([name for name in FIGURES if name not in LONG], n=1),
         *(pytest.param(name, marks=pytest.mark.exhaustive) for name in sorted(LONG)),
     ],
 )

@@ -70,6 +70,7 @@ def html(large) -> str:
         return site(write_report(large))
 
 
+@pytest.mark.slow("a page of hundreds of records")
 def test_omitted_runs_are_counted_and_are_in_records_csv(large, html):
     with (large / "records.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
