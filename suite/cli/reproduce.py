@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suite.claims import blind
 from suite.cli import DRY_RUN, Arguments, argument, command
@@ -43,18 +43,13 @@ if TYPE_CHECKING:
 ACCURACY_SECONDS = 25.0  # expected duration of scoring the simulator on all public cells, on two otherwise idle cores
 
 
-def command_line(entry: Any, overrides: Sequence[str] = ()) -> list[str]:
-    """The command line of an entry of a scale, followed by `overrides`. Raises InvalidRequest for an illegal entry."""
-    try:
-        name, *options = shlex.split(entry) if isinstance(entry, str) else []
-    except ValueError as error:
-        raise InvalidRequest(
-            f"scale.reproduce holds {entry!r}", rule="an experiment and overrides", legal="samo_fig1 seed=1"
-        ) from error
+def command_line(entry: str, overrides: Sequence[str] = ()) -> list[str]:
+    """The command line of an entry of a scale, followed by `overrides`."""
+    name, *options = shlex.split(entry) or [""]
     return [f"experiment={name}", *options, *overrides]
 
 
-def expand_entries(entries: Sequence[Any], overrides: Sequence[str]) -> list[list[str]]:
+def expand_entries(entries: Sequence[str], overrides: Sequence[str]) -> list[list[str]]:
     """The command line of each entry of a scale, with the `overrides` that at least one of its runs reads.
 
     Raises InvalidRequest for an override that no entry reads.

@@ -7,6 +7,7 @@ field, or its default.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -55,11 +56,21 @@ def _text(value: str) -> str:
     return value
 
 
+def _line(text: str) -> str:
+    """A command line whose quotes are closed."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        raise rule_error("overrides separated by spaces, with every quote closed") from None
+    return text
+
+
 Rerun = Literal["stale", "failed", "timeout", "all", "keep"]
 OnError = Literal["record", "stop"]
 Text = Annotated[str, AfterValidator(_text)]  # also a legal path
 Name = Annotated[Text, Field(min_length=1)]
 Word = Text | int | float
+Line = Annotated[str, AfterValidator(_line)]  # overrides of a command line
 
 READ_ONLY = Field(json_schema_extra={"readOnly": True})  # a key that the suite sets, not a configuration
 

@@ -7,13 +7,12 @@ Panels, study and expectations are models of their own. Records hold them as pla
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from suite.config.base import Choice, Duration, Positive, Settings, rule_error
+from suite.config.base import Choice, Duration, Line, Positive, Settings, rule_error
 from suite.config.refusals import kind_of, validated
 from suite.core.errors import UnknownName
 from suite.core.values import MAX_CHARACTERS
@@ -232,15 +231,6 @@ def _read(kind: type[S], row: Any, path: str) -> S:
     return validated(kind, given, path)
 
 
-def _line(text: str) -> str:
-    """A command line whose quotes are closed."""
-    try:
-        shlex.split(text)
-    except ValueError:
-        raise rule_error("overrides separated by spaces, with every quote closed") from None
-    return text
-
-
 class Experiment(Choice):
     """Runs to compare, expectations on them, and their panels on the page of the report."""
 
@@ -266,7 +256,7 @@ class Experiment(Choice):
     """Panels over the runs."""
     study: dict[str, Any] | None = None
     """Accuracy study over seeds."""
-    runs: Annotated[list[Annotated[str, AfterValidator(_line)]], Field(default_factory=list)]
+    runs: Annotated[list[Line], Field(default_factory=list)]
     """Lines of overrides, each a run; a line with comma-separated values is a run per combination, as in a sweep."""
 
     @model_validator(mode="after")
@@ -283,7 +273,7 @@ class Experiment(Choice):
 class Scale(Choice):
     """Experiments of one `make reproduce`."""
 
-    reproduce: list[Any]
+    reproduce: list[Line]
     """Experiments with their overrides, in order."""
     accuracy: bool = False
     """Whether the simulator is scored on public measurements before the page is written."""

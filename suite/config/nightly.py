@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from suite.config.base import Count, Name, Settings, rule_error
+from suite.config.base import Count, Line, Name, Settings, rule_error
 from suite.config.refusals import validated
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import InvalidRequest
@@ -21,15 +21,11 @@ from suite.core.values import Json
 FILE = conf_folder() / "nightly.yaml"
 
 
-def _commands(commands: list[str]) -> list[str]:
-    for command in commands:
-        try:
-            overrides = shlex.split(command)
-        except ValueError as error:
-            raise rule_error("overrides quoted as in a shell") from error
-        if any(override.partition("=")[0] == "reports" or override.startswith("-") for override in overrides):
-            raise rule_error("overrides alone, without reports, which nightly runs set")
-    return commands
+def _command(command: str) -> str:
+    words = shlex.split(command)
+    if any(word.partition("=")[0] == "reports" or word.startswith("-") for word in words):
+        raise rule_error("overrides alone, without reports, which nightly runs set")
+    return command
 
 
 def _date_as_text(value: Any) -> Any:
@@ -37,7 +33,8 @@ def _date_as_text(value: Any) -> Any:
 
 
 Relative = Annotated[float, Field(ge=0.001, le=10.0)]
-Commands = Annotated[list[Name], BeforeValidator(lambda value: value or []), AfterValidator(_commands)]
+Command = Annotated[Line, Field(min_length=1), AfterValidator(_command)]
+Commands = Annotated[list[Command], BeforeValidator(lambda value: value or [])]
 
 
 class NightlySettings(Settings):

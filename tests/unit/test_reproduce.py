@@ -10,6 +10,7 @@ import pytest
 
 from suite.cli import reproduce
 from suite.cli.run import run as made
+from suite.config.compose import resolve
 from suite.core.errors import InvalidRequest
 from suite.core.exit_codes import Exit
 from suite.core.record import Outcome, Record, Source
@@ -56,9 +57,9 @@ def test_command_line_overrides_follow_those_of_an_entry() -> None:
     entry = "samo_fig1 executor.widths=[128,256] tag='two words'"
     expected = ["experiment=samo_fig1", "executor.widths=[128,256]", "tag=two words", "seed=3"]
     assert reproduce.command_line(entry, ["seed=3"]) == expected
-    for illegal in ("", "overhead_bound tag='", 3, None, ["overhead_bound"]):
-        with refused(InvalidRequest, subject="scale.reproduce"):
-            reproduce.command_line(illegal)
+    for illegal in ('"overhead_bound tag=\'"', "3", "null", "[overhead_bound]"):
+        with refused(InvalidRequest, "scale.reproduce"):
+            resolve([f"scale.reproduce=[{illegal}]"])
 
 
 @pytest.mark.parametrize("scored", [False, True])

@@ -17,11 +17,11 @@ def test_nightly_yaml_is_complete() -> None:
 
 
 def test_illegal_setting_is_refused() -> None:
-    alone = "overrides alone, without reports, which nightly runs set"
+    alone = "0: overrides alone, without reports, which nightly runs set"
     for override, key, rule in (
         ("repeats=0", "repeats", "greater than or equal to 1"),
         ("level=.nan", "level", "a finite number"),
-        ("repeated=['a \"b']", "repeated", "overrides quoted as in a shell"),
+        ("repeated=['a \"b']", "repeated", "0: overrides separated by spaces, with every quote closed"),
         *(("repeated=['reports=x']", "repeated", alone), ("repeated=['-m system=axonn']", "repeated", alone)),
         ("repeats=[", "'repeats", "VALUE is YAML"),
     ):
