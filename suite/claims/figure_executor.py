@@ -10,9 +10,8 @@ from suite.claims import load
 from suite.claims.answer import answers_of_figure, metrics_of
 from suite.claims.claim import Claim
 from suite.claims.cluster_runs import Lab
-from suite.claims.formula_executor import FIGURE
+from suite.claims.formula_executor import FIGURE, ModelGroup, shapes_of
 from suite.claims.lab import BaseLab
-from suite.claims.model_shapes import ModelGroup, transformers
 from suite.claims.panel import Draw, figures
 from suite.claims.plans import published_plans
 from suite.config.run import RunConfig
@@ -97,7 +96,7 @@ class ClusterFigureExecutor(FigureExecutor):
         systems: Mapping[str, SystemModel],
         models: Mapping[str, ModelGroup],
     ) -> None:
-        super().__init__(figure, Lab, machine, efficiencies, systems, transformers(models))
+        super().__init__(figure, Lab, machine, efficiencies, systems, shapes_of(models))
 
     def papers(self) -> Sequence[str]:
         own = {path.parent.name for path in load.FOLDER.glob("*/figure_executor.py")}  # papers with another lab

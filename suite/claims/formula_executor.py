@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from suite.claims import load
 from suite.claims.answer import Papers, answers_of_figure, metrics_of
-from suite.claims.model_shapes import ModelGroup, transformers
 from suite.config.run import RunConfig
 from suite.core.errors import UnknownName
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
+from suite.workload import Transformer
 
 FIGURE = "formulas"  # `figure` of answers by a formula in claims.yaml
+
+
+class ModelGroup(TypedDict):
+    """Config group of a GPT."""
+
+    shape: Transformer
+
+
+def shapes_of(models: Mapping[str, ModelGroup]) -> dict[str, Transformer]:
+    return {str(name): model["shape"] for name, model in models.items()}
 
 
 class FormulaExecutor:
@@ -30,7 +41,7 @@ class FormulaExecutor:
         models: Mapping[str, ModelGroup],
     ) -> None:
         self.paper = paper
-        self.shapes = transformers(models)
+        self.shapes = shapes_of(models)
 
     def reads(self, config: RunConfig) -> Sequence[str]:
         return ()

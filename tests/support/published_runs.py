@@ -28,9 +28,9 @@ def published() -> dict[str, Claim]:
 
 
 def panels(name: str, experiment: str = "samo_clusters") -> list[FigurePanel]:
-    """Panels of a figure with printed values."""
+    """Panels of a figure, as a record holds them."""
     paper, display, draw = find_figure(name)
-    return [panel.shown(paper, display, published(), ()) for panel in draw(lab(experiment), published())]
+    return [panel.shown(paper, display, ()) for panel in draw(lab(experiment), published())]
 
 
 def cases_of(found: Any) -> list[list[Any]]:

@@ -5,8 +5,7 @@ schedule, policy and update interval of each system. measured_ranks counts on re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterator
 from typing import Any
 
 from suite.claims.answer import Cases, Question, distinct_cases
@@ -42,17 +41,6 @@ def pairs(ledger: Ledger) -> list[tuple[Read, Read]]:
     return [(read, backwards.get(index, read)) for index, read in forwards.items()]
 
 
-def common_value(values: Sequence[float]) -> float:
-    """The common value of all mini-batches, or their mean where they differ."""
-    return values[0] if len(set(values)) == 1 else fmean(values)
-
-
-def staleness(ledger: Ledger, kind: Kind) -> float:
-    """Updates between the weights that a steady pass reads and those its gradient updates; negative if read ahead."""
-    reads = entries(ledger, kind) or entries(ledger, Kind.FORWARD)
-    return common_value([entry.staleness for entry in reads])
-
-
 def by_definition(stages: int, stage: int, microbatches: int) -> list[tuple[Kind, int]]:
     """1F1B by definition: one warm-up forward per following stage, then forward and backward passes alternate."""
     warm_up = min(stages - 1 - stage, microbatches)
@@ -73,11 +61,6 @@ def _printed(claims: Claims, system: str, stage: int) -> float:
 def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
     tables = {system: table(system) for system in ASYNCHRONOUS}
     stages = [f"stage {stage}" for stage in range(DEPTH)]
-    late = {
-        f"{system}, {kind.name.lower()}": [staleness(ledger, kind) for ledger in ledgers]
-        for system, ledgers in tables.items()
-        for kind in PASSES
-    }
     yield Panel(
         "copies of a stage's weights",
         "version",
@@ -86,15 +69,6 @@ def table2(lab: Lab, claims: Claims) -> Iterator[Panel]:
         {system: [_printed(claims, system, stage) for stage in range(DEPTH)] for system in ASYNCHRONOUS},
         axis="stage",
         quantity="weight versions",
-        evidence=Evidence.DERIVED,
-    )
-    yield Panel(
-        "updates that weights lack when a pass reads them",
-        "update",
-        stages,
-        late,
-        axis="stage",
-        quantity="staleness",
         evidence=Evidence.DERIVED,
     )
 

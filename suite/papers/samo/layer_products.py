@@ -73,12 +73,10 @@ class Products:
     rounds: Count = 2
 
     def __post_init__(self) -> None:
-        if not self.widths or any(width < 1 for width in self.widths):
-            legal = "widths=[128,256,512,1024]"
-            raise InvalidRequest(f"widths={self.widths}", rule="whole numbers above 0, rising", legal=legal)
-        if any(after <= before for before, after in pairwise(self.widths)):
-            rising = str(sorted(set(self.widths))).replace(" ", "")
-            raise InvalidRequest(f"widths={list(self.widths)}", rule="rising", legal=f"widths={rising}")
+        if not self.widths or min(self.widths) < 1 or any(after <= before for before, after in pairwise(self.widths)):
+            rising = sorted({width for width in self.widths if width > 0}) or [128, 256, 512, 1024]
+            legal = f"widths={rising}".replace(" ", "")
+            raise InvalidRequest(f"widths={list(self.widths)}", rule="whole numbers above 0, rising", legal=legal)
         check_bounds(self)
         if self.dtype not in DTYPES:
             raise UnknownName("dtype", self.dtype, DTYPES)

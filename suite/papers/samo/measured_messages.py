@@ -6,8 +6,7 @@ ordinary runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,8 +20,7 @@ from suite.papers.samo.measured import engine
 WIDTH = 3
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Messages of passes and forward passes of one rank in one batch."""
 
     stage: int

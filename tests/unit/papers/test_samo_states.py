@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from suite.claims.figure_executor import figure_metrics
+from suite.claims.panel import published as printed_value
 from suite.config.panels import FigurePanel
 from suite.core.errors import InvalidRequest
 from suite.papers.samo.convnets import parts
@@ -47,8 +48,11 @@ def test_memory_saved_by_hand() -> None:
 
 def test_the_papers_points_are_on_the_curve_that_it_draws() -> None:
     saved = fig2()["memory of model states saved over sparsity"]
-    paper = dict(zip(saved.x, saved.paper[PUBLISHED], strict=True))
-    printed = {point: value for point, value in paper.items() if not math.isnan(value)}
+    printed = {
+        point: printed_value(published(), name) if name else number
+        for point, name, number in zip(saved.x, saved.printed[PUBLISHED], saved.paper[PUBLISHED], strict=True)
+        if name or not math.isnan(number)
+    }
     assert printed == {"0.25": 0, "0.8": 66, "0.9": 78}
     ours = dict(zip(saved.x, saved.ours[PUBLISHED], strict=True))
     assert {point: ours[point] for point in printed} == pytest.approx(printed)
