@@ -28,7 +28,10 @@ def compare(ranks: int, name: str, run: Run) -> None:
     needs("mpiexec")
     grid, more = run
     systems = [f"system={system} schedule={name}" for system in ("torch_pipelining", "pipeline")]
-    configs = [config_of([*system.split(), *MODEL, *grid, *more]) for system in systems]
+    ours = tuple(word for word in grid if not word.startswith("system."))  # keys of torch's alone
+    configs = [
+        config_of([*system.split(), *MODEL, *place, *more]) for system, place in zip(systems, (grid, ours), strict=True)
+    ]
     expected = one_process(BATCHES, *MODEL, *more)
     curves = zip(*on_ranks(ranks, peer_curves, BATCHES, configs, deadline=300), strict=True)
     for label, config, by_rank in zip(systems, configs, curves, strict=True):
