@@ -1,4 +1,4 @@
-"""Answers give the values and verdicts of tests/frozen/claims.csv, a drawn answer of each kind in each run."""
+"""Answers give the kept values and verdicts (tests/answers.py), a drawn answer of each kind in each run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from suite.claims import load
 from suite.claims.claim import Answered, Evidence
 from suite.claims.verdicts_now import judge_with_records
-from suite.core.resources import ROOT
+from tests.answers import KEPT
 from tests.support.drawn import drawn, generator
 
 # figures that are searched, partitioned or simulated on hundreds of GPUs
@@ -19,9 +19,9 @@ SLOW = ("axonn_table2", "axonn_fig6", "axonn_fig9", "axonn_fig11", "axonn_memory
 
 
 @cache
-def frozen() -> dict[Answered, list[str]]:
+def kept() -> dict[Answered, list[str]]:
     """Verdict and values of each answer by a function or from printed numbers; a measured one has no values."""
-    with (ROOT / "tests/frozen/claims.csv").open(newline="", encoding="utf-8") as file:
+    with KEPT.open(newline="", encoding="utf-8") as file:
         return {(name, Evidence(kind)): rest for name, kind, *rest in csv.reader(file) if kind != "None"}
 
 
@@ -46,11 +46,11 @@ def is_slow(figure: str) -> bool:
         *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in one_of_each_function(slow=True)),
     ],
 )
-def test_an_answer_has_its_frozen_value_and_verdict(name: str, evidence: Evidence) -> None:
-    """Where a change is right: python -m tests.frozen write claims."""
+def test_an_answer_has_its_kept_value_and_verdict(name: str, evidence: Evidence) -> None:
+    """Where a change is right: python -m tests.answers write."""
     judged = judge_with_records([name])[name]
     (ours,) = (each for each in (judged, *judged.others) if each.evidence is evidence)
-    verdict, values = frozen()[name, evidence]
+    verdict, values = kept()[name, evidence]
     assert ours.verdict == verdict, ours.why
     if values:
         assert list(ours.ours) == [pytest.approx(case, rel=1e-6) for case in literal_eval(values)]

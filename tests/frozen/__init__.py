@@ -1,1 +1,0 @@
-"""Values that the work on lighter machines may not change."""
