@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from suite.claims.claim import Evidence, Judged, Verdict
+from suite.claims.claim import Check, Evidence, Judged, Verdict
 
 
 class PlainAnswer(StrEnum):
@@ -41,21 +41,23 @@ _ANSWERS: Mapping[Verdict, PlainAnswer] = {
 OPEN_BECAUSE = {
     Verdict.TREND_ONLY: "only the direction is shown",
     Verdict.CONSISTENT: "could hardly fail",
-    Verdict.CALIBRATED: "fitted to it",
-    Verdict.FED: "fitted to a neighbour",
-    Verdict.NO_BETTER: "null model as near",
+    Verdict.CALIBRATED: "the model was fitted to this number",
+    Verdict.FED: "the model was fitted to a related number",
+    Verdict.NO_BETTER: "a model without detail is as near",
     Verdict.UNDECIDED: "repeats undecided",
     Verdict.NOT_RUN: "not run",
 }
 
 
 def because(judged: Judged) -> str:
-    """Why a claim is open, or on which side of the printed value ours are; empty for other answers."""
+    """Why a claim is open, or how ours differs from the printed value or order; empty for other answers."""
     if plain_answer(judged.verdict, judged.evidence) is not PlainAnswer.FAILS:
         return OPEN_BECAUSE.get(judged.verdict, "")
     values = [value for case in judged.ours for value in case]
+    if judged.claim.check in (Check.EQUAL, Check.FORMULA):
+        return "the values differ"
     if isinstance(judged.claim.value, str) or not values:
-        return ""
+        return "the order is another" if values else ""
     low, high = judged.claim.ends
     return "ours is higher" if min(values) > high else "ours is lower" if max(values) < low else "outside tolerance"
 

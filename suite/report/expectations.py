@@ -113,7 +113,8 @@ def answer(group: derive.ExperimentGroup, every: Sequence[Expectation]) -> str:
         runs = [one.record for one in group.entries if derive.comparable(one.record)]
         medians = {run.label: derive.samples(run, derive.BATCH_TIME).median for run in runs}
         label = min(filter(lambda name: math.isfinite(medians[name]), medians), key=medians.__getitem__)
-        said.append(f"{label} has the shortest median of {len(runs)} runs, {si(medians[label], 's')}.")
+        shortest = f"{label} has the shortest median of {len(runs)} runs, {si(medians[label], 's')}"
+        said.append(f"{shortest}; none is surely the quickest.")
     losses = max((one.ours for one in found if one.kind == "loss"), default=math.nan)
     if 0 <= losses < 0.01:
         said.append(
@@ -121,7 +122,7 @@ def answer(group: derive.ExperimentGroup, every: Sequence[Expectation]) -> str:
         )
     if every:
         met = sum(one.judgement is Judgement.MET for one in every)
-        said.append(f"Expectations met: {met} of {len(every)}.")
+        said.append(f"Of the {len(every)} expectations of this experiment, {met} {'is' if met == 1 else 'are'} met.")
     return " ".join(said)
 
 
@@ -256,7 +257,7 @@ def _batch_time_ratio(group: derive.ExperimentGroup, system: str, rivals: Sequen
             return Quantity(system=system, versus=label, why=why)
         ratios.append((value, label))
     value, label = max(ratios)  # the largest ratio is that to the quickest rival
-    versus = f"{label}, the quickest of {len(ratios)}" if len(ratios) > 1 else label
+    versus = f"{label}, the quickest of its {len(ratios)} peers" if len(ratios) > 1 else label
     if system in rivals:  # relative to itself
         return Quantity(value, system, versus)
     runs = [(entry.record, derive.BATCH_TIME) for name in (system, *rivals) if (entry := group.find(name))]

@@ -98,16 +98,17 @@ def check_memory(config: RunConfig, choice: str) -> None:
 
 def check_optimizer(config: RunConfig, choice: str) -> None:
     """The reference steps by the same rule."""
-    from baselines.pytorch import PyTorch
-    from suite.comm.p2p.threads import Hub, LoopbackWorld
+    import torch
+
+    from baselines.common import optimizer
     from suite.engine.optim.lr_schedule import as_rate
 
     rule = config.optimizer.build()
-    theirs = PyTorch(LoopbackWorld(Hub(1), 0), config).optimizer
+    theirs, rate = optimizer(config, [torch.nn.Parameter(torch.zeros(2))])
     assert rule.states
     assert as_rate(rule.lr)(0) > 0
     assert type(theirs).__name__ == type(rule).__name__
-    assert (theirs.defaults["lr"], theirs.defaults["weight_decay"]) == (as_rate(rule.lr)(0), rule.weight_decay)
+    assert (rate(0), theirs.defaults["weight_decay"]) == (as_rate(rule.lr)(0), rule.weight_decay)
 
 
 def check_model(config: RunConfig, choice: str) -> None:

@@ -137,7 +137,7 @@ def test_documented_system_keeps_every_law(laws: set[str], folder: Path) -> None
     process = run_command("suite conformance system=waves launch.python_path=[mine]", folder, *selection)
     assert process.returncode == 0, process.stdout + process.stderr
     lines = process.stdout.splitlines()
-    assert lines[0] == "waves: GPipe in waves of a few microbatches"
+    assert lines[0] == "waves, on the suite's engine: GPipe in waves of a few microbatches"
     kept_laws = {line[8:18].strip() for line in lines if "  kept  " in line}
     assert kept_laws == laws
     rest = "" if laws == FEW else ", 4 does not apply"

@@ -10,6 +10,7 @@ from suite.claims import judge, load
 from suite.claims.claim import Check, Evidence, Judged, Scope, Verdict
 from suite.claims.claim_text import command, terms
 from suite.claims.plain_answers import TONES, PlainAnswer, because, plain_answer
+from suite.core.record import Record
 from suite.core.values import Json
 from suite.report import derive, expectations
 from suite.report.load import StoredRecord, at, text_at
@@ -31,11 +32,13 @@ class Race:
 
     Attributes:
         anchor: Its section.
+        setting: Network and batch.
         quickest: Least median batch time, s.
     """
 
     title: str
     anchor: str
+    setting: str
     answer: str
     picture: Picture
     quickest: float
@@ -95,7 +98,8 @@ def races(
         ran = sorted((one for one in group.entries if not derive.usable(one)), key=_median)[:LARGEST_SYSTEMS]
         title = text_at(group.lead.record.config, "experiment", "title") or group.name
         if (picture := plots.times(ran, f"race-{anchor}", colours)) is not None:
-            found.append(Race(title, anchor, expectations.answer(group, judged), picture, _median(ran[0])))
+            said = expectations.answer(group, judged)
+            found.append(Race(title, anchor, _setting(group.lead.record), said, picture, _median(ran[0])))
     return sorted(found, key=lambda race: race.quickest)
 
 
@@ -115,7 +119,7 @@ def machine(entries: Sequence[StoredRecord], judged: Sequence[Judged]) -> str:
     if others := [entry for entry in entries if entry.machine]:
         said.append(f"Committed with the project: {overview(others)}")
     measured = [item for item in judged if item.evidence in (Evidence.MEASURED, Evidence.EMULATED)]
-    places = ((place := committed_on(item)) and f"committed records of {place}" for item in measured)
+    places = ((place := committed_on(item)) and f"committed runs ({place})" for item in measured)
     counts = Counter(place or "runs of this machine" for place in places)
     rest = [f"{count} rest on {place}" for place, count in sorted(counts.items(), reverse=True)]
     said += [f"Measured verdicts: {', '.join(rest)}."] if rest else []
@@ -124,6 +128,17 @@ def machine(entries: Sequence[StoredRecord], judged: Sequence[Judged]) -> str:
 
 def _median(entry: StoredRecord) -> float:
     return derive.samples(entry.record, derive.BATCH_TIME).median
+
+
+def _setting(record: Record) -> str:
+    """'A GPT of 8 blocks of width 64; 16 sequences of 64 tokens a batch.'; empty for another network."""
+    shape = at(record.config, "model", "shape")
+    size = at(record.config, "batch", "size")
+    if not isinstance(shape, dict) or not {"layers", "hidden", "sequence"} <= shape.keys():
+        return ""
+    return "A GPT of {layers} blocks of width {hidden}; {size} sequences of {sequence} tokens a batch.".format(
+        size=size, **shape
+    )
 
 
 def _compares_peers(group: derive.ExperimentGroup) -> bool:

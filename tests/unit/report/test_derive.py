@@ -153,7 +153,7 @@ def test_a_command_prints_a_line_for_each_expectation(monkeypatch, capsys):
     answer, first, *others = capsys.readouterr().err.splitlines()[2:]
     interval = "99 % interval 0.50 to 0.50"
     assert answer.startswith(f"  axonn 2x1 takes 0.50 of the batch time of pytorch 1x1: quicker ({interval}).")
-    assert answer.endswith("Expectations met: 1 of 3.")
+    assert answer.endswith("Of the 3 expectations of this experiment, 1 is met.")
     assert first.split(": ") == ["  met          time", "0.5, at most 0.8"]
     assert [line.split()[:2] for line in others] == [["not", "comparable"], ["not", "comparable"]]
     assert others[-1].endswith(": gone 2x1: no record")

@@ -234,7 +234,7 @@ def test_front_page_tells_runs_of_this_machine_from_committed_records() -> None:
     found = [judged(claim(f"a.{n}"), Verdict.DIFFERS, record="records/a.json") for n in range(2)]
     found += [judged(claim("b"), Verdict.DIFFERS, record="measured/far/b.jsonl#1"), judged(claim("c", reach="gpu"))]
     text = Page(render(in_store(), judged=found)["index.html"]).words()
-    assert "Measured verdicts: 2 rest on runs of this machine, 1 rest on committed records of far." in text
+    assert "Measured verdicts: 2 rest on runs of this machine, 1 rest on committed runs (far)." in text
     assert "1 claim needs a run on a GPU" in text
 
 
@@ -250,7 +250,7 @@ def test_both_sides_of_an_expectation_lead_to_their_runs() -> None:
     runs = [make(label, (seconds,), config=config) for label, seconds in (("b", 1.0), ("c", 3.0), ("d", 2.0))]
     cells = Cells(site(render(in_store(*runs))))
     compared = [row[1].split(" |")[0] for row in cells.rows("Expectations and results")]
-    assert compared == ["b / d, the quickest of 2", "b / e"]
+    assert compared == ["b / d, the quickest of its 2 peers", "b / e"]
     assert cells.links("Expectations and results") == [["#e1-r1", "#e1-r3"], ["#e1-r1"]]
 
 
