@@ -126,9 +126,7 @@ def test_work_grows_no_faster_than_the_records(tmp_path):
             with counted(counts_shown):
                 site(page.render(store, judged=judged, held=layout))
     for calls in (counts, counts_shown):
-        assert calls[2] - calls[1] < 2.5 * (
-            calls[1] - calls[0]
-        )  # outlines of pictures begin with the largest
+        assert calls[2] - calls[1] < 2.5 * (calls[1] - calls[0])  # outlines of pictures begin with the largest
 
 
 def test_a_run_that_somebody_ended_is_nobodys_fault():
