@@ -27,7 +27,8 @@ Words = Annotated[str, AfterValidator(lambda text: text.strip()[:MAX_CHARACTERS]
 Label = Annotated[Words, Field(min_length=1)]
 # older records hold a single label in place of a list
 Labels = Annotated[list[Label], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-Names = Annotated[dict[Words, Label], Field(default_factory=dict)]
+Text = Annotated[Words, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
+Names = Annotated[dict[Text, Label], Field(default_factory=dict)]
 StudyTable = Literal["scores", "times", "tests", "settings"]
 S = TypeVar("S", bound=Settings)
 
@@ -123,7 +124,11 @@ class StudySpec(Settings):
     samples: Positive = math.nan
     stands_for: Names
     curves: bool = True
-    tables: Annotated[list[StudyTable], Field(default_factory=list)]
+    tables: Annotated[
+        list[StudyTable],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+        Field(default_factory=list),
+    ]
 
     @property
     def shown_tables(self) -> list[StudyTable]:

@@ -79,9 +79,11 @@ def decide_rounds(rounds: Effect, adjusted_p: float, better: str, rule: ChangeRu
         rule: Threshold and level.
 
     Returns:
-        WORSE: a regression that matters. SAME: ruled out, or certain but smaller than the threshold. INCONCLUSIVE
-        otherwise.
+        WORSE: a regression that matters. BETTER: the whole interval is better, and the ratio by the threshold. SAME: a
+        regression is ruled out, or certain but smaller than the threshold. INCONCLUSIVE otherwise.
     """
+    if max(worsening(end, better) for end in (rounds.low, rounds.high, rounds.ratio * (1 + rule.threshold))) < 1:
+        return ChangeVerdict.BETTER
     certain = adjusted_p < rule.level and min(worsening(end, better) for end in (rounds.low, rounds.high)) > 1
     if certain and worsening(rounds.ratio, better) >= 1 + rule.threshold:
         return ChangeVerdict.WORSE

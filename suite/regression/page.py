@@ -5,6 +5,7 @@ The pages work offline, in the style of the report: no script, nothing from a ne
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,7 +87,8 @@ def _headlines(a: RecordSet, b: RecordSet) -> list[tuple[str, list[tuple[FrontCl
 def _answer(rows: Sequence[tuple[Change, str, str]]) -> str:
     """Which run is best in A and in B; empty unless two runs have the same metric."""
     lead = rows[0][0]
-    changes = [change for change, *_ in rows if change.metric == lead.metric]
+    alike = [change for change, *_ in rows if change.metric == lead.metric]
+    changes = [change for change in alike if math.isfinite(change.a) and math.isfinite(change.b)]
     if len(changes) < 2:
         return ""
     best = min if lead.better == "lower" else max

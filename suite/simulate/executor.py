@@ -166,7 +166,7 @@ class Simulated:
         batch, grid, shape = config.batch, config.grid.build(), transformer(config.model.shape.build())
         if config.update_interval is not None:
             raise Unsupported("a stream of a GPT's blocks", rule="layers stream", legal="executor.account=layers")
-        software = self.efficiency.generation or "megatron"
+        software = self.efficiency.generation_of_blocks
         return SimulationPlan(shape, self.system(config), grid, batch.size, batch.microbatch, config.split, software)
 
     def candidates(self, config: RunConfig) -> Iterator[SimulationPlan]:
@@ -175,7 +175,7 @@ class Simulated:
             rule = "plans are searched for GPTs that drain after every batch"
             raise Unsupported("executor.plan=search of layers", rule=rule, legal="executor.plan=given")
         shape, devices = transformer(config.model.shape.build()), config.grid.build().size
-        software = self.efficiency.generation or "megatron"
+        software = self.efficiency.generation_of_blocks
         every = plans(shape, self.system(config), devices, config.batch.size, generation=software)
         return (plan for plan in every if self.passes(plan) <= DRIVEN)
 

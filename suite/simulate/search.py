@@ -127,7 +127,7 @@ def least_seconds(plan: SimulationPlan, machine: Machine, efficiency: Efficiency
         behind.append(behind[stage] + back[stage] + returned)
         if plan.system.blocking_sends:
             out[stage], home[stage + 1] = sent, returned
-    in_flight = max(1, plan.system.schedule.in_flight(place, plan.interval) // len(place.held_stages))
+    in_flight = plan.system.schedule.in_flight(place, plan.interval)
     seconds = -(-plan.microbatches // in_flight) * (ahead[last] + cost.passes[last].forward + back[last] + behind[last])
     for each in plan.places:
         held, first = each.held_stages, min(each.held_stages)

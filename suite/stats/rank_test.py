@@ -1,4 +1,4 @@
-"""Exact rank test for the scores of two systems over seeds.
+"""Rank test for the scores of two systems over seeds.
 
 Seeds are few and accuracies over a small validation set tie. The p-value is therefore counted over all assignments of
 the scores (Mann and Whitney 1947), or over ASSIGNMENTS random ones for more than 8 and 8 seeds.

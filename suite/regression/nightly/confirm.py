@@ -32,6 +32,7 @@ from suite.stats.inference import Effect, holm, interleaved_effect
 
 _GIT_DEADLINE = 120  # seconds
 _MAX_FAILED_ROUNDS = 2
+UNPAIRED = "unpaired threshold"  # begins the reason of a verdict without rounds
 
 Measured = Change | str  # a time as the rounds show it, without a verdict, or why old code cannot run
 
@@ -110,7 +111,7 @@ def _unpaired(change: Change, reason: str, settings: NightlySettings) -> Change:
     """Decide by the two nightly runs alone, with a threshold above the drift of machines."""
     threshold = settings.unpaired_threshold
     verdict = decide.exceeds_unpaired_threshold(effect_of(change), change.better, threshold)
-    why = f"unpaired threshold of {100 * threshold:g} %, as old code did not run: {reason}"
+    why = f"{UNPAIRED} of {100 * threshold:g} %, as old code did not run: {reason}"
     return replace(change, verdict=verdict, why=why)
 
 
@@ -120,7 +121,8 @@ def _without_rounds(change: Change, settings: NightlySettings) -> Change:
         return change
     if change.metric in settings.metrics:
         return replace(change, verdict=ChangeVerdict.SAME, why="equal code")
-    return replace(change, verdict=ChangeVerdict.INCONCLUSIVE, why="not judged")
+    worse = change.verdict is ChangeVerdict.WORSE
+    return replace(change, verdict=ChangeVerdict.INCONCLUSIVE, why="not judged") if worse else change
 
 
 # -- interleaved rounds ----------------------------------------------------------------------------------------------

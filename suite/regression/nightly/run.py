@@ -21,7 +21,7 @@ from suite.regression.comparison import Comparison, compare
 from suite.regression.decide import ChangeVerdict
 from suite.regression.matching import config_key
 from suite.regression.nightly import night, page
-from suite.regression.nightly.confirm import confirm, rule_of
+from suite.regression.nightly.confirm import UNPAIRED, confirm, rule_of
 from suite.regression.nightly.night import Night, NightlyStatus
 from suite.regression.nightly.repeat import CommandResult, make_repeats
 from suite.regression.nightly.results import write_merged
@@ -153,7 +153,8 @@ def _end(
     tonight.status, tonight.exit, tonight.ended = status, int(exit_status), night.now()
     tonight.machine = {name: str(fact) for name, fact in provenance.machine().items()}
     tonight.base = base.name if base else ""
-    tonight.notes = list(dict.fromkeys([*failures, *lost, *undecided, *missing]))
+    unpaired = [change.why for each in comparisons for change in each.changes if change.why.startswith(UNPAIRED)]
+    tonight.notes = list(dict.fromkeys([*failures, *lost, *undecided, *missing, *unpaired]))
     tonight.threshold, tonight.metrics = settings.threshold, list(settings.metrics)
 
 

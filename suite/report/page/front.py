@@ -134,11 +134,10 @@ def _setting(record: Record) -> str:
     """'A GPT of 8 blocks of width 64; 16 sequences of 64 tokens a batch.'; empty for another network."""
     shape = at(record.config, "model", "shape")
     size = at(record.config, "batch", "size")
-    if not isinstance(shape, dict) or not {"layers", "hidden", "sequence"} <= shape.keys():
+    if not isinstance(shape, dict) or not {"layers", "hidden", "heads", "sequence"} <= shape.keys():
         return ""
-    return "A GPT of {layers} blocks of width {hidden}; {size} sequences of {sequence} tokens a batch.".format(
-        size=size, **shape
-    )
+    layers, hidden, sequence = (shape[name] for name in ("layers", "hidden", "sequence"))
+    return f"A GPT of {layers} blocks of width {hidden}; {size} sequences of {sequence} tokens a batch."
 
 
 def _compares_peers(group: derive.ExperimentGroup) -> bool:

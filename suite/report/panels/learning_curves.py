@@ -273,7 +273,7 @@ def _test_table(study: StudySpec, tasks: Sequence[StudyTask]) -> Table | None:
                     "the other\nmedian": number(test.theirs, f"{test.theirs:.2f}"),
                     "difference\nof medians": number(test.difference, f"{test.difference:+.2f}"),
                     "seeds": f"{test.n[0]} and {test.n[1]}",
-                    "p\nexact, two-sided": number(test.p, f"{test.p:.2g}"),
+                    "p\ntwo-sided": number(test.p, f"{test.p:.2g}"),
                     "decision": Cell(test.sentence(like=rival == like), tone=f"said {_TONES[test.decision]}"),
                 }
                 rows.append(row)

@@ -23,7 +23,8 @@ class Efficiency:
             generation, that of large products.
         generation: Software generation of a GPT's kernels (suite.simulate.operations.generation); empty for networks
             that are modelled layer by layer.
-        traffic: Share of a device's memory bandwidth that element-wise kernels reach; 0: their time is in `products`.
+        traffic: Share of a device's memory bandwidth that element-wise kernels of layers reach; 0: their time is in
+            `products`. A GPT's blocks have that of the generation.
         states: Share of a device's memory bandwidth that a step, a prediction and a copy of weights reach in the
             model of single layers; null for the value of `traffic`.
         kernels: By kind of network, the share of `products` that its layers reach; 1 where it is not named.
@@ -100,6 +101,14 @@ class Efficiency:
         whole = isinstance(self.adapters, int) and self.adapters >= 1
         yield not whole, "adapters", self.adapters, "a whole number, at least 1", "1"
 
+    @property
+    def generation_of_blocks(self) -> str:
+        """Name of the software generation. Raises InvalidRequest without one, which models layers alone."""
+        if not self.generation:
+            rule = "kernels of a GPT's blocks belong to a software generation"
+            raise InvalidRequest("efficiency.generation", "", rule=rule, legal="efficiency.generation=compiled")
+        return self.generation
+
     def software(self, family: str, system: str, *, sparse: bool) -> SoftwareGeneration:
         """Software of the blocks of a GPT: the generation with these constants, on devices of a family.
 
@@ -109,12 +118,9 @@ class Efficiency:
 
         Raises InvalidRequest without a generation.
         """
-        if not self.generation:
-            rule = "kernels of a GPT's blocks belong to a software generation"
-            raise InvalidRequest("efficiency.generation", "", rule=rule, legal="efficiency.generation=compiled")
         build = self.relative.get(system, 1.0)
         return replace(
-            generations()[self.generation],
+            generations()[self.generation_of_blocks],
             products={family: self.products * build},
             sparse=self.sparse * build if sparse else 0.0,
             within=self.within,

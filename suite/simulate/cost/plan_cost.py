@@ -36,6 +36,10 @@ class PlanCost(StageCosts):
         self.size = plan.message  # of an activation
         self.back = plan.message if system.scatter_messages == "both" else plan.boundary  # of its gradient
 
+    @property
+    def neighbours(self) -> int:
+        return self.plan.grid.tensor
+
     def message(self, op: Op) -> int:
         return self.back if op.kind in SENDS_GRADIENT else self.size
 

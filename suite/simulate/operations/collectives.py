@@ -7,7 +7,7 @@ communicate over the node's links; other groups leave nodes through the adapters
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, gcd, log2
 
 from suite.simulate.network.machine import Machine
 from suite.simulate.network.network import scatter_volume
@@ -22,8 +22,12 @@ class SpacedRanks:
     stride: int = 1
 
     def per_node(self, machine: Machine) -> int:
-        """Ranks of the group on one node."""
-        return max(1, min(self.size, machine.devices_per_node // self.stride))
+        """Ranks of the group on one node; where groups of a node do not divide it, those of the group that spans two.
+
+        On nodes of 6 devices, the second group of 4 neighbours has 2 on each of two nodes.
+        """
+        slots = max(1, machine.devices_per_node // self.stride)
+        return gcd(self.size, slots) if self.size <= slots else slots
 
 
 def bandwidth(group: SpacedRanks, machine: Machine, generation: SoftwareGeneration) -> float:

@@ -61,6 +61,11 @@ class StageCosts:
         # tensor-parallel ranks send slices of an activation, and gather them inside the node (arXiv 2104.04473, 4.1)
         self.size = round(self.kernels.activation / setup.tensor)
 
+    @property
+    def neighbours(self) -> int:
+        """Devices between neighbouring pipeline ranks."""
+        return self.setup.tensor * self.setup.context * self.setup.data
+
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def _stage(self, stage: int) -> BlockTimes:
@@ -177,7 +182,7 @@ class StageCosts:
         if not setup.model.tied or ends[0] == ends[1] or rank not in ends or setup.vocabulary == "spread":
             return 0.0
         size = self.reduced * setup.model.hidden * setup.model.vocabulary / setup.tensor
-        group = SpacedRanks(2, setup.tensor * setup.context * setup.data)
+        group = SpacedRanks(2, self.neighbours * (setup.pipeline - 1))
         return all_reduce_seconds(size, group, setup.machine, setup.generation)
 
     def step(self, rank: int) -> float:
@@ -229,7 +234,7 @@ class TrainingSimulator:
     def simulation(self, microbatches: int) -> Simulation:
         """Simulated pipeline with this number of microbatches."""
         setup, costs = self.setup, self.costs
-        stride = setup.tensor * setup.context * setup.data
+        stride = costs.neighbours
         latency, bandwidth = message_seconds(costs.size, stride, setup.machine, setup.generation)
         link = Link(latency, bandwidth)
         network = NetworkModel(

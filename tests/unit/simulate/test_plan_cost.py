@@ -156,7 +156,7 @@ def test_tied_ends_exchange_the_embedding(data: int) -> None:
     """2 bytes of each of 128 parameters, at the two ends of a pipeline and nowhere else."""
     ties = system(tied_embeddings=True)
     tied, plain = cost(4, data=data, modelled=ties), cost(4, data=data)
-    seconds = all_reduce_seconds(2 * 128, SpacedRanks(2, data), machine(), tied.setup.generation)
+    seconds = all_reduce_seconds(2 * 128, SpacedRanks(2, 3), machine(), tied.setup.generation)
     added = [tied.update(n)[0].step - plain.update(n)[0].step for n in range(4)]
     assert added == [pytest.approx(each) for each in (seconds, 0, 0, seconds)]
     assert cost(1, data=data, modelled=ties).update(0) == cost(1, data=data).update(0)  # one stage holds both
