@@ -25,8 +25,8 @@ NULL_NAMES = ("null", "None", "none", "")  # spellings of the point of a key wit
 
 Words = Annotated[str, AfterValidator(lambda text: text.strip()[:MAX_CHARACTERS])]
 Label = Annotated[Words, Field(min_length=1)]
-# older records hold a single label in place of a list
-Labels = Annotated[list[Label], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)  # of older records
+Labels = Annotated[list[Label], AsList]
 Text = Annotated[Words, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
 Names = Annotated[dict[Text, Label], Field(default_factory=dict)]
 StudyTable = Literal["scores", "times", "tests", "settings"]
@@ -124,11 +124,7 @@ class StudySpec(Settings):
     samples: Positive = math.nan
     stands_for: Names
     curves: bool = True
-    tables: Annotated[
-        list[StudyTable],
-        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-        Field(default_factory=list),
-    ]
+    tables: Annotated[list[StudyTable], AsList, Field(default_factory=list)]
 
     @property
     def shown_tables(self) -> list[StudyTable]:

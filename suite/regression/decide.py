@@ -14,7 +14,7 @@ from enum import StrEnum
 from suite.stats.inference import LEVEL, Effect
 
 THRESHOLD = 0.05
-MIN_ROUNDS = 6  # before a change can be ruled out
+MIN_ROUNDS = 6  # before a regression can be ruled out, or a time be better
 LARGE_DELTA = 0.474  # Cliff's delta of a large effect (Romano and others, 2006)
 
 
@@ -79,13 +79,15 @@ def decide_rounds(rounds: Effect, adjusted_p: float, better: str, rule: ChangeRu
         rule: Threshold and level.
 
     Returns:
-        WORSE: a regression that matters. BETTER: the whole interval is better, and the ratio by the threshold. SAME: a
-        regression is ruled out, or certain but smaller than the threshold. INCONCLUSIVE otherwise.
+        WORSE: a regression that matters. BETTER: enough rounds, whose whole interval is better and whose ratio is
+        better by the threshold. SAME: a regression is ruled out, or certain but smaller than the threshold.
+        INCONCLUSIVE otherwise.
     """
-    if max(worsening(end, better) for end in (rounds.low, rounds.high, rounds.ratio * (1 + rule.threshold))) < 1:
+    ends, ratio = [worsening(end, better) for end in (rounds.low, rounds.high)], worsening(rounds.ratio, better)
+    if rounds.repeats[0] >= MIN_ROUNDS and max(ends) < 1 and ratio * (1 + rule.threshold) <= 1:
         return ChangeVerdict.BETTER
-    certain = adjusted_p < rule.level and min(worsening(end, better) for end in (rounds.low, rounds.high)) > 1
-    if certain and worsening(rounds.ratio, better) >= 1 + rule.threshold:
+    certain = adjusted_p < rule.level and min(ends) > 1
+    if certain and ratio >= 1 + rule.threshold:
         return ChangeVerdict.WORSE
     return ChangeVerdict.SAME if certain or rules_out(rounds, better, rule) else ChangeVerdict.INCONCLUSIVE
 

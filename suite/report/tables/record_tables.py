@@ -106,10 +106,10 @@ class Table:
     def rows(self) -> list[list[Cell]]:
         return [[cell(value) for value in row] for row in self.frame.itertuples(index=False, name=None)]
 
-    @property
-    def numeric(self) -> list[bool]:
-        """Whether each column has numbers."""
-        return [any(each.value is not None for each in column) for column in zip(*self.rows, strict=True)]
+    @staticmethod
+    def numeric(rows: Iterable[Sequence[Cell]]) -> list[bool]:
+        """Whether each column of these `rows` has numbers."""
+        return [any(each.value is not None for each in column) for column in zip(*rows, strict=True)]
 
 
 def tabled(title: str, rows: Iterable[Row], *, said: str = "") -> Table | None:

@@ -80,11 +80,6 @@ def scatter_volume(size: float, ranks: int) -> float:
     return (ranks - 1) / ranks * size
 
 
-def ring_seconds(size: float, ranks: int, link: Link) -> float:
-    """Seconds of a ring all-reduce without contention on equal links: 2 (n - 1) steps of one n-th each."""
-    return 2 * (ranks - 1) * link.latency + ring_volume(size, ranks) / link.bandwidth
-
-
 class Fabric:
     """Collectives in progress.
 

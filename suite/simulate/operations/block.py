@@ -6,7 +6,7 @@ moves twice the bytes of its element-wise kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
@@ -49,9 +49,7 @@ class BlockKernels:
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup, self.device = setup, DeviceRates(setup.machine, setup.generation)
-        share = setup.generation.sparse or setup.generation.share(setup.machine.family)
-        pruned = replace(setup.generation, products={setup.machine.family: share})
-        self.weight_rates = DeviceRates(setup.machine, pruned)
+        self.weight_rates = DeviceRates(setup.machine, setup.generation, share=setup.generation.sparse)
         self.tensor = SpacedRanks(setup.tensor)
 
     # -- products ----------------------------------------------------------------------------------------------------

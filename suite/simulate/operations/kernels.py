@@ -62,9 +62,10 @@ def tile_share(rows: float, columns: float, depth: float, count: float, units: i
 class DeviceRates:
     """Rates of a device with software of one generation."""
 
-    def __init__(self, machine: Machine, generation: SoftwareGeneration) -> None:
+    def __init__(self, machine: Machine, generation: SoftwareGeneration, share: float = 0.0) -> None:
+        """`share`: constant of the products, in place of that of the generation; 0 for none."""
         self.machine, self.generation = machine, generation
-        self.share = generation.share(machine.family) * machine.sustained
+        self.share = (share or generation.share(machine.family)) * machine.sustained
         self.traffic = machine.memory_bandwidth * generation.traffic
 
     def product(self, product: MatrixProduct, precision: str) -> float:

@@ -59,6 +59,9 @@ def test_direction_of_the_metric_decides() -> None:
         ({"ratio": 1.0, "low": 0.98, "high": 1.03, "p": 0.5}, ChangeVerdict.SAME),
         ({"ratio": 1.0, "low": 0.98, "high": 1.03, "p": 0.5, "repeats": (5, 5)}, ChangeVerdict.INCONCLUSIVE),
         ({"ratio": 1.0, "low": 0.8, "high": 1.3, "p": 0.5}, ChangeVerdict.INCONCLUSIVE),
+        ({"ratio": 0.9, "low": 0.85, "high": 0.95}, ChangeVerdict.BETTER),
+        ({"ratio": 0.98, "low": 0.96, "high": 0.995}, ChangeVerdict.SAME),  # better, and below the threshold
+        ({"ratio": 0.9, "low": 0.85, "high": 0.95, "repeats": (5, 5)}, ChangeVerdict.INCONCLUSIVE),
     ],
 )
 def test_regression_by_rounds_is_certain_and_matters(changes: dict[str, Any], expected: ChangeVerdict) -> None:

@@ -18,7 +18,6 @@ from suite.simulate.network.network import (
     Fabric,
     Lane,
     Ring,
-    ring_seconds,
 )
 from tests.support.modelled import efficiency, machine
 from tests.support.refusals import refused
@@ -75,12 +74,6 @@ def test_a_lane_carries_one_message_after_the_other() -> None:
     lane = Lane(Link(0.5, 10.0))
     sent = ((0.0, 20), (1.0, 10), (1.0, 0), (7.0, 10))  # the second waits until 2 s; at 7 s the link is free again
     assert [lane.arrival(now, size) for now, size in sent] == [2.5, 3.5, 3.5, 8.5]
-
-
-def test_ring_seconds_by_hand() -> None:
-    """4 ranks, 80 bytes: 6 steps of 20 bytes."""
-    assert ring_seconds(80, 4, Link(0.5, 10.0)) == pytest.approx(6 * (0.5 + 20 / 10))
-    assert ring_seconds(80, 1, Link(0.5, 10.0)) == 0.0
 
 
 # -- rings -------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def cost(
 
 
 def more(changes: dict[str, Any], **software: Any) -> list[BlockTimes]:
-    """What constants add to the passes of each stage."""
+    """Seconds that constants add to the passes of each stage."""
     pairs = zip(cost(**changes, **software).passes, cost(**changes).passes, strict=True)
     return [one + other * -1 for one, other in pairs]
 
