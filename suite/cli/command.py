@@ -73,6 +73,7 @@ class Command:
         keys: KEY=VALUE words of the command, each with its help as "VALUE  sentence".
         config: Whether words are Hydra overrides, so that all keys of a run's configuration are legal.
         resumes: Whether the same command continues after an interrupt.
+        open_keys: Whether the command checks the keys of its words itself, because they depend on other words.
         file: Suffix of an optional file that the command takes as `file`; empty for none.
     """
 
@@ -83,6 +84,7 @@ class Command:
     keys: Mapping[str, str] = field(default_factory=dict)
     config: bool = False
     resumes: bool = False
+    open_keys: bool = False
     file: str = ""
 
     @property
@@ -112,7 +114,7 @@ class Command:
             unknown = [given.file]
         for argument in unknown:
             raise self._unknown(argument, flags)
-        for key in () if self.config else (word.partition("=")[0] for word in words):
+        for key in () if self.config or self.open_keys else (word.partition("=")[0] for word in words):
             if key not in self.keys:
                 raise UnknownName("key", key, self.keys, alike=_MIN_SIMILARITY, legal="")
         given.words = tuple(words)

@@ -16,7 +16,7 @@ from suite.core.exit_codes import Exit
 from suite.core.words import is_word
 
 COMMANDS = (  # in the order of the help
-    *("run", "sweep", "check", "draw", "plan", "show", "report", "claims", "accuracy", "compare", "nightly"),
+    *("run", "sweep", "check", "draw", "plan", "whatif", "show", "report", "claims", "accuracy", "compare", "nightly"),
     *("conformance", "doctor", "reproduce", "gpu", "config", "artifact", "dataset-info"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TypeGuard
 
 from suite.core.errors import InvalidRequest, Unsupported
@@ -50,6 +51,12 @@ def homes_of(schedule: Schedule, ranks: int) -> tuple[int, ...]:
     """Pipeline rank of each stage. Raises InvalidRequest for a schedule of another number of ranks."""
     place = places(schedule, ranks)[0]
     return tuple(place.rank_of(stage) for stage in range(place.stages))
+
+
+def messages_per_microbatch(place: Place) -> int:
+    """Messages between ranks: an activation and a gradient for each two neighbouring stages on different ranks."""
+    homes = [place.rank_of(stage) for stage in range(place.stages)]
+    return 2 * sum(before != after for before, after in pairwise(homes))
 
 
 def is_split(schedule: Schedule) -> bool:

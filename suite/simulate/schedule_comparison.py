@@ -10,22 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from suite.core.errors import InvalidRequest
 from suite.core.grid import Grid
 from suite.core.op import FlushInterval, Place
 from suite.core.protocols import Schedule
-from suite.core.trace import CATEGORY
-from suite.schedule.placement import is_split, places
+from suite.core.trace import STEP
+from suite.schedule.placement import is_split, messages_per_microbatch, places
 from suite.simulate.cost.measured import Fixed
-from suite.simulate.network.machine import Link
-from suite.simulate.static_order import PASSES, OrderTimes, RankOrders, static_order, times
-from suite.simulate.worker import NetworkModel, simulate
+from suite.simulate.schedule_run import OpTimes, ScheduleRun
+from suite.simulate.static_order import OrderTimes, RankOrders, static_order, times
 
 Fronts = Sequence[frozenset[tuple[int, int]]]  # by rank: pairs of suite.schedule.check.memory_fronts
-_PASSES = frozenset(CATEGORY[kind] for kind in PASSES)
-_BANDWIDTH = 1e30  # messages have no size
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +162,14 @@ class ScheduleComparison:
         self, schedule: Schedule, setting: CostSetting, place: Place, interval: FlushInterval
     ) -> tuple[float, float, float]:
         """Makespan, stage time and activations held of one simulation."""
-        network = NetworkModel(lambda source, goal: Link(setting.latency, _BANDWIDTH))
-        cost = setting.op_costs(place.chunks)
-        run = simulate(schedule, Grid(inter=place.ranks), interval, cost, network, traced=True)
-        passes = [span for span in run.trace if span.category in _PASSES]
+        times = OpTimes(
+            1.0, setting.backward - setting.weight, setting.weight, setting.latency, owed=self.weight_memory
+        )
+        run = ScheduleRun("", schedule, Grid(inter=place.ranks), interval, times)
+        passes = [span for span in run.spans if span.category != STEP]
         self.ops += len(passes)
         self.simulations += 1
-        first, last = [math.inf] * place.ranks, [0.0] * place.ranks
-        for span in passes:
-            first[span.rank] = min(first[span.rank], span.start)
-            last[span.rank] = max(last[span.rank], span.end)
-        longest = max(end - start for start, end in zip(first, last, strict=True))
-        return max(last), longest, self._held(run.fronts, place.chunks)
+        return max(span.end for span in passes), run.stage_time, max(run.held)
 
     def _answer(self, result: OrderTimes, held: Sequence[float], place: Place, microbatches: int) -> ScheduleResult:
         ideal = [microbatches * setting.work for setting in self.settings]
@@ -191,9 +183,3 @@ class ScheduleComparison:
     def _held(self, fronts: Fronts, chunks: int) -> float:
         """Activations held, in activations of a rank's share."""
         return max(started + self.weight_memory * owed for rank in fronts for started, owed in rank) / chunks
-
-
-def messages_per_microbatch(place: Place) -> int:
-    """Messages between ranks: an activation and a gradient for each two neighbouring stages on different ranks."""
-    homes = [place.rank_of(stage) for stage in range(place.stages)]
-    return 2 * sum(before != after for before, after in pairwise(homes))

@@ -13,6 +13,8 @@ BORDERS = {  # modules that read data of unknown shape and validate it: rows of 
         "suite/claims/load.py",
         "suite/engine/torch_api/torch_optimizer.py",
         "suite/engine/torch_api/optimizer_states.py",
+        "suite/whatif/catalogue.py",  # choices.json
+        "suite/whatif/pasted.py",  # definitions of pasted Python
     ),
 }
 MOST_PROBES = 10  # calls of getattr with a literal name in suite and baselines together

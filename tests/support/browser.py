@@ -117,12 +117,13 @@ def started(program: str, folder: Path) -> Iterator[Browser]:
 
 @dataclass
 class Tab:
-    """One page in a browser; `url` is the only address that it may ask for."""
+    """One page in a browser; `url` is the only address that it may ask for, or any address below `home`."""
 
     browser: Browser
     url: str
     session: str = ""
     target: str = field(default="", repr=False)
+    home: str = ""
 
     def open(self, width: int, height: int, *, dark: bool = False, fragment: str = "", script: bool = True) -> Tab:
         """Load the page at this size and wait until it is there; without `script` its own scripts do not run."""
@@ -130,8 +131,9 @@ class Tab:
         self.session = self.browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Network", "Page", "Audits"):
             self.do(f"{domain}.enable")
-        # each request of a page is logged, and fails at once
-        self.do("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        if not self.home:  # each request of a page is logged, and fails at once
+            limits = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+            self.do("Network.emulateNetworkConditions", offline=True, **limits)
         phone = width < 600
         self.do("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -216,7 +218,8 @@ class Tab:
                 yield f"navigated: {seen['frame']['url']}"
 
     def _own(self, url: str) -> bool:
-        return url.startswith("data:") or url.partition("#")[0] == self.url or url == "about:blank"
+        at_home = bool(self.home) and url.startswith(self.home)
+        return at_home or url.startswith("data:") or url.partition("#")[0] == self.url or url == "about:blank"
 
     def close(self) -> None:
         self.browser.call("Target.closeTarget", targetId=self.target)

@@ -25,9 +25,9 @@ from suite.schedule import (
     Staircase,
 )
 from suite.schedule.check import check
-from suite.schedule.placement import places
+from suite.schedule.placement import messages_per_microbatch, places
 from suite.simulate.cost.measured import Fixed
-from suite.simulate.schedule_comparison import CostSetting, ScheduleComparison, ScheduleResult, messages_per_microbatch
+from suite.simulate.schedule_comparison import CostSetting, ScheduleComparison, ScheduleResult
 from suite.simulate.static_order import RankOrders, static_order, times
 from suite.simulate.worker import simulate
 from tests.support.drawn import drawn
