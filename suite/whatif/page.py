@@ -121,10 +121,18 @@ class Page:
             "choices": [*([""] if key.optional else []), *key.choices],
             "least": key.least,
             "most": key.most if key.most < float("inf") else None,
+            "rare": key.rare,
         }
         for name, default in arguments(self.catalogue, key.group, value).items() if key.group else ():
             full, text = f"{key.name}.{name}", format_typed(default)
-            shown = {"name": full, "kind": "text", "value": values.get(full, text), "default": text, "choices": []}
+            shown = {
+                "name": full,
+                "kind": "text",
+                "value": values.get(full, text),
+                "default": text,
+                "choices": [],
+                "rare": False,
+            }
             yield {**shown, "help": f"{name} of {value}"}
 
 

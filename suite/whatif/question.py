@@ -28,6 +28,7 @@ class Key:
         choices: Legal values of a choice.
         group: Group of the catalogue that holds the choices, whose arguments `name.argument=value` sets; empty: none.
         optional: Whether an empty value is legal.
+        rare: Whether the page folds the key away.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Key:
     choices: tuple[str, ...] = ()
     group: str = ""
     optional: bool = False
+    rare: bool = False
 
     def check(self, text: str) -> None:
         """Raise InvalidRequest for an illegal value, and UnknownName for an unknown choice."""

@@ -59,12 +59,35 @@ def keys(catalogue: Catalogue) -> tuple[Key, ...]:
         Key("weight", "number", "1", "Time of a weight gradient", most=1e6),
         Key("link", "number", "0", "Time of a message between two ranks", most=1e6),
         Key("jitter", "number", "0", "Jitter of op times: 0.2 means a uniform factor from 0.8 to 1.2", most=0.99),
-        Key("seed", "whole", "0", "Draw of the jitter", most=2**32 - 1),
-        Key("replicas", "whole", "1", "Data-parallel replicas, which update together", least=1, most=64),
-        Key("step", "number", "0", "Time of an update", most=1e6),
-        Key("weights", "choice", "", "Weight policy; empty: its own", choices=weights, group="weights", optional=True),
-        Key("update", "whole", "", "Microbatches per update without a drain; 0 drains, empty: its own", optional=True),
-        Key("owed", "number", "0.94", "Bytes held until a weight gradient, over those of a forward pass", most=1),
+        Key("seed", "whole", "0", "Draw of the jitter", most=2**32 - 1, rare=True),
+        Key("replicas", "whole", "1", "Data-parallel replicas, which update together", least=1, most=64, rare=True),
+        Key("step", "number", "0", "Time of an update", most=1e6, rare=True),
+        Key(
+            "weights",
+            "choice",
+            "",
+            "Weight policy; empty: its own",
+            choices=weights,
+            group="weights",
+            optional=True,
+            rare=True,
+        ),
+        Key(
+            "update",
+            "whole",
+            "",
+            "Microbatches per update without a drain; 0 drains, empty: its own",
+            optional=True,
+            rare=True,
+        ),
+        Key(
+            "owed",
+            "number",
+            "0.94",
+            "Bytes held until a weight gradient, over those of a forward pass",
+            most=1,
+            rare=True,
+        ),
         Key("cap", "number", "", "Most activations that a rank may hold", optional=True),
         Key("sweep", "choice", "", "Key to vary in a chart", choices=tuple(SWEEPS), optional=True),
         Key("pasted", "text", "", "Schedule file of PyTorch, or Python that orders ops", optional=True),
@@ -154,6 +177,7 @@ def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:
     found, cap = runs(question, catalogue), question.text("cap")
     columns = [_quantities(run) for run in found]
     rows = [[name, *(each[name] for each in columns)] for name in columns[0]]
+    rows = [row for row in rows if any(value is not None for value in row[1:])]
     names = [run.name for run in found]
     size = f"{question.text('ranks')} ranks, {question.text('microbatches')} microbatches"
     return AnswerPart(

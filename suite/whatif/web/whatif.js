@@ -79,7 +79,7 @@ let shape = "";
 
 const input = (field) => {
   if (field.kind === "choice") {
-    return make("select", {}, ...field.choices.map((name) => make("option", { value: name, textContent: name || "none" })));
+    return make("select", {}, ...field.choices.map((name) => make("option", { value: name, textContent: name || "–" })));
   }
   if (field.name === "pasted") return make("textarea", { spellcheck: false, rows: 8 });
   const number = field.kind === "number" || field.kind === "whole";
@@ -96,12 +96,17 @@ const fill = ({ views, view, fields }) => {
     const tabs = make("fieldset", {}, ...views.map((name) => make("label", {}, make("input", {
       type: "radio", name: "view", value: name, checked: name === view,
     }), make("b", { textContent: `${name[0].toUpperCase()}${name.slice(1)} view` }))));
-    form.replaceChildren(tabs, ...fields.map((field) => {
+    const folded = form.querySelector("details")?.open ?? false;
+    const label = (field) => {
       const box = Object.assign(input(field), { name: field.name, title: field.help });
       box.dataset.standard = field.default;
       const kind = [field.name.includes(".") ? "argument" : "", field.name === "pasted" ? "wide" : ""].join(" ").trim();
       return make("label", { className: kind, title: field.help }, make("b", { textContent: field.name }), box);
-    }));
+    };
+    const meanings = fields.flatMap((field) => [make("dt", { textContent: field.name }), make("dd", { textContent: field.help })]);
+    form.replaceChildren(tabs, ...fields.filter((field) => !field.rare).map(label),
+      make("details", { open: folded }, make("summary", { textContent: "More settings, and what each one means" }),
+        make("div", { className: "fields" }, ...fields.filter((field) => field.rare).map(label)), make("dl", {}, ...meanings)));
     if (focused) form.elements[focused]?.focus?.();
     shape = now;
   }
@@ -245,7 +250,7 @@ class Timeline {
   size() {
     const rows = this.data.rows.length;
     const each = Math.max(7, Math.min(24, Math.floor(560 / rows)));
-    const left = Math.min(90, 12 + 6.4 * Math.max(...this.data.rows.map((name) => name.length)));
+    const left = Math.min(90, 12 + 6.4 * Math.max(...pictures.flatMap(({ data }) => data.rows.map((name) => name.length))));
     const curves = this.versions.length ? 2 : 1;
     return { each, left, width: this.canvas.clientWidth || 900, ops: each * rows, curve: 84, curves, height: each * rows + 22 + curves * 104 };
   }
