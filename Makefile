@@ -111,4 +111,4 @@ install: $(READY)
 	@touch .venv/ready
 
 clean:
-	rm -rf .venv reports/records reports/traces reports/*.html reports/report.* reports/records.csv reports/claims.csv reports/claims.json reports/accuracy.csv reports/accuracy_constants.csv
+	rm -rf .venv reports/records reports/traces reports/whatif reports/*.html reports/report.* reports/records.csv reports/claims.csv reports/claims.json reports/accuracy.csv reports/accuracy_constants.csv
