@@ -31,7 +31,7 @@ KEYS = {
 
 
 @command(
-    "Serve the what-if page, or print one of its answers: a schedule, or a model on a cluster, at numbers of your own.",
+    "Serve the what-if page, or print one of its answers about a schedule or a cluster.",
     "schedule=zbv versus=zb_h1 ranks=8 microbatches=32 link=0.1",
     argument("--serve", action="store_true", help="serve the page at the point of the words"),
     argument("--json", action="store_true", help="print the whole answer, with every op and its times"),

@@ -5,13 +5,15 @@ let python, driver, page;
 let newest = 0;
 
 const send = (message, buffer) => postMessage(message, buffer ? [buffer] : []);
-const pause = () => new Promise((done) => setTimeout(done));
+const pause = (milliseconds = 0) => new Promise((done) => setTimeout(done, milliseconds));
+const QUIET = 300; // milliseconds without a newer question before the slow parts begin
 
 const start = async () => {
   send({ progress: "Loading Python", part: 0.1 });
+  const files = Promise.all(["suite.zip", "choices.json"].map((name) => fetch(name)));
   python = await loadPyodide({ indexURL: new URL("pyodide/", self.location).href });
   send({ progress: "Loading the suite", part: 0.7 });
-  const [modules, choices] = await Promise.all(["suite.zip", "choices.json"].map((name) => fetch(name)));
+  const [modules, choices] = await files;
   if (!modules.ok || !choices.ok) throw new Error("suite.zip or choices.json is missing next to the page");
   python.unpackArchive(await modules.arrayBuffer(), "zip", { extractDir: "/suite" });
   send({ progress: "Starting the suite", part: 0.8 });
@@ -59,7 +61,7 @@ onmessage = async ({ data }) => {
   }
   if (reply(id, "answer", () => page.reply(words))) {
     const parts = page.parts(words);
-    for (await pause(); id === newest; await pause()) {
+    for (await pause(QUIET); id === newest; await pause()) {
       const part = parts.next();
       if (part.done) break;
       send({ id, kind: "part", ...JSON.parse(part.value) });
