@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from math import log2
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -23,16 +22,16 @@ from suite.core.exit_codes import Exit
 if TYPE_CHECKING:
     from suite.simulate.network.machine import Machine
     from suite.simulate.operations.layouts import RankedLayouts
+    from suite.simulate.operations.products import Shares
     from suite.simulate.operations.setup import TrainingSetup
     from suite.simulate.operations.step import TrainingStep
-    from suite.simulate.validation.calibrate import FittedConstant, Shares
+    from suite.simulate.validation.calibrate import FittedConstant
     from suite.workload import LanguageModel, Transformer
 
 REQUIRED = {"model": "llama3_8b", "machine": "h100", "devices": "64"}  # and an example of each
 FOLDERS = "launch.python_path"
 GENERATION = "compiled"
 TOP = 5
-BATCH_TOKENS = 4e6  # of the default batch
 GIGABYTE = 1e9
 WHOLE = re.compile("[1-9][0-9]{0,8}")
 
@@ -43,11 +42,6 @@ def whole(arguments: Arguments, key: str, default: int) -> int:
     if not WHOLE.fullmatch(text):
         raise InvalidRequest(key, text, rule="a whole number from 1 to 999999999", legal=f"{key}={default}")
     return int(text)
-
-
-def default_batch(sequence: int, devices: int) -> int:
-    """Sequences of about four million tokens: a power of two, or the number of devices if that is larger."""
-    return max(devices, 1 << max(0, round(log2(BATCH_TOKENS / sequence))))
 
 
 def described(model: str, machine: str, folders: str = "[]") -> tuple[LanguageModel | Transformer, Machine]:
@@ -76,8 +70,8 @@ def setup_of(arguments: Arguments, fitted: Shares) -> tuple[TrainingSetup, int]:
 
     Raises InvalidRequest for a missing key and for a wrong value.
     """
-    from suite.simulate.operations.layouts import one_device
-    from suite.simulate.validation.calibrate import share_of, with_share
+    from suite.simulate.operations.layouts import default_batch, one_device
+    from suite.simulate.operations.products import share_of, with_share
 
     for key, example in REQUIRED.items():
         if not arguments.value(key, ""):
@@ -106,10 +100,8 @@ def search(base: TrainingSetup, devices: int, top: int) -> RankedLayouts[Trainin
 def columns(step: TrainingStep) -> dict[str, object]:
     """A layout with its speed, as a row of the table."""
     from suite.simulate.operations.layouts import named_schedule
-    from suite.workload.flops import per_trained_token
 
     setup, named = step.setup, named_schedule(step.setup)
-    peak = setup.machine.peak_of(setup.precision)
     return {
         "tp x pp x dp": f"{setup.tensor} x {setup.pipeline} x {setup.data}",
         "sharding": setup.sharding,
@@ -119,7 +111,7 @@ def columns(step: TrainingStep) -> dict[str, object]:
         "recompute": setup.recompute,
         "s/step": f"{step.seconds:.3f}",
         "tokens/s/device": f"{step.tokens_per_second:,.0f}",
-        "% of peak": f"{100 * step.tokens_per_second * per_trained_token(setup.model) / peak:.1f}",
+        "% of peak": f"{100 * step.utilization:.1f}",
         "GB": f"{step.peak_memory / GIGABYTE:.1f}",
     }
 

@@ -182,9 +182,9 @@ def _fill_and_drain(spans: Sequence[Span], grid: Grid) -> dict[int, float]:
     kinds: dict[Kind, list[float]] = {}
     for span in passes:
         kinds.setdefault(_kind(span), []).append(span.seconds)
-    means = {kind: sum(each) / len(each) for kind, each in kinds.items()}
+    means = {kind: math.fsum(each) / len(each) for kind, each in kinds.items()}
     makespan = _allowed(queues, grid, lambda span: means[_kind(span)])
-    return {rank: makespan - sum(means[_kind(span)] for span in queues.get(rank, ())) for rank in ranks}
+    return {rank: makespan - math.fsum(means[_kind(span)] for span in queues.get(rank, ())) for rank in ranks}
 
 
 def _kind(span: Span) -> Kind:
@@ -194,7 +194,7 @@ def _kind(span: Span) -> Kind:
 
 def _mean(spans: Sequence[Span], category: str) -> float:
     seconds = [span.seconds for span in spans if span.category == category]
-    return sum(seconds) / len(seconds) if seconds else 0.0
+    return math.fsum(seconds) / len(seconds) if seconds else 0.0
 
 
 def allowed_makespan(trace: Iterable[Span], grid: Grid) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from suite.core.grid import Grid
 from suite.core.op import COMPLETES_MICROBATCH, SENDS_GRADIENT, Kind, Op
 from suite.core.protocols import Chunk
-from suite.core.trace import COMPRESS, EXPAND, MESSAGE, RECOMPUTE, TENSOR_REDUCE, TIE
+from suite.core.trace import COMPRESS, EXPAND, MESSAGE, TIE
 from suite.memory.layout import Layout
 from suite.simulate.block_model import SimulationPlan, SystemModel
 from suite.simulate.cost.efficiency import Efficiency
@@ -55,18 +55,11 @@ class PlanCost(StageCosts):
         return {TIE: self._tied(rank), EXPAND: self._expanded(rank) / self.kernels.device.traffic}
 
     def _of_pass(self, stage: int, kind: Kind) -> dict[str, float]:
-        blocks, backward, kernels = self.plan.blocks[stage], kind in SENDS_GRADIENT, self.kernels
         beside = self._beside_passes(stage)
         compressing = {COMPRESS: beside.weight if kind in COMPLETES_MICROBATCH else 0.0}
         if kind is Kind.WEIGHT:
             return compressing
-        again, sums = self.plan.recomputes and backward, kernels.tensor_parallel
-        return {
-            MESSAGE: beside.forward,
-            **compressing,
-            TENSOR_REDUCE: blocks * (sums[backward] + again * sums[0]),
-            RECOMPUTE: blocks * again * kernels.repeated,
-        }
+        return {MESSAGE: beside.forward, **compressing, **self.parts_of_pass(stage, kind)}
 
     def _beside_passes(self, stage: int) -> BlockTimes:
         """Seconds of handling messages, and of compressing the gradients of a stage.

@@ -7,8 +7,9 @@ moves twice the bytes of its element-wise kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import ceil
+from operator import add
 
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds
 from suite.simulate.operations.kernels import DeviceRates, MatrixProduct
@@ -82,7 +83,10 @@ class BlockKernels:
         """Products with weights."""
         forward, precision = self.products, self.setup.precision
         groups = (forward, *zip(*map(self._gradients, forward), strict=True))
-        return BlockTimes(*(sum(self.weight_rates.product(each, precision) for each in group) for group in groups))
+        # in order: the built-in sum rounds otherwise from Python 3.12 on
+        return BlockTimes(
+            *(reduce(add, (self.weight_rates.product(each, precision) for each in group)) for group in groups)
+        )
 
     # -- attention ---------------------------------------------------------------------------------------------------
 
@@ -202,29 +206,27 @@ class BlockKernels:
         backward = weights.input + self.attention[1] + 2 * self.elementwise
         return BlockTimes(max(forward, launched), max(backward, 2 * launched - weights.weight), weights.weight)
 
+    @property
+    def recomputed(self) -> tuple[float, float]:
+        """Seconds of the kernels that a backward pass repeats, and the share of the forward communication."""
+        return {
+            "none": (0.0, 0.0),
+            "selective": (self.attention[0], 0.0),
+            "operators": (self.elementwise + self.weights.forward / 2, 0.0),
+            "alternate": (self.computation.forward / 2, 0.5),
+            "full": (self.computation.forward + self.setup.generation.recompute_host, 1.0),
+        }[self.setup.recompute]
+
     @cached_property
     def block(self) -> BlockTimes:
         """One block with its communication, and with the recomputation of the setup."""
-        setup, attention = self.setup, self.attention
-        tensor, context = self.tensor_parallel, self.context_parallel
-        kernels = self.computation
-        again = {
-            "none": 0.0,
-            "selective": attention[0],
-            "operators": self.elementwise + self.weights.forward / 2,
-            "alternate": (kernels.forward + tensor[0] + context[0]) / 2,
-            "full": self.repeated + tensor[0] + context[0],
-        }[setup.recompute]
+        tensor, context, kernels = self.tensor_parallel, self.context_parallel, self.computation
+        again, share = self.recomputed
         return BlockTimes(
             kernels.forward + tensor[0] + context[0],
-            kernels.input + tensor[1] + context[1] + again,
+            kernels.input + tensor[1] + context[1] + (again + share * tensor[0] + share * context[0]),
             kernels.weight,
         )
-
-    @property
-    def repeated(self) -> float:
-        """Seconds in which a block is computed again, without communication."""
-        return self.computation.forward + self.setup.generation.recompute_host
 
     @property
     def padded_vocabulary(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isqrt
+from math import fsum, isqrt, log2
 from typing import Generic, Protocol, TypeVar
 
 from suite.core.errors import DoesNotFit, InvalidRequest, UnknownName, Unsupported
@@ -26,6 +26,7 @@ from suite.workload.transformer import DecoderOnly
 
 MICROBATCHES = (1, 2, 4, 8)
 MOST_TENSOR = 8  # largest tensor-parallel group
+BATCH_TOKENS = 4e6  # of the default batch
 PRECISION = {"fp8": "float8", "fp4": "float4"}  # of the generations whose products have fewer than 16 bits
 
 
@@ -69,6 +70,11 @@ def divisors(number: int) -> tuple[int, ...]:
     """Divisors of a number in ascending order."""
     small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
     return tuple(sorted({*small, *(number // n for n in small)}))
+
+
+def default_batch(sequence: int, devices: int) -> int:
+    """Sequences of about four million tokens: a power of two, or the number of devices if that is larger."""
+    return max(devices, 1 << max(0, round(log2(BATCH_TOKENS / sequence))))
 
 
 def pipeline_schedules(pipeline: int, layers: int) -> Iterator[NamedSchedule]:
@@ -173,7 +179,7 @@ def least_seconds(setup: TrainingSetup) -> float:
     costs, busiest = StageCosts(setup), 0.0
     for rank, place in enumerate(setup.places):
         passes = [costs.passes[stage] for stage in place.held_stages]
-        computing = setup.microbatches * sum(one.forward + one.backward for one in passes)
+        computing = setup.microbatches * fsum(one.forward + one.backward for one in passes)
         busiest = max(busiest, computing + costs.update(rank)[0].step)
     return busiest * slowest_of_nodes(setup)
 
@@ -184,7 +190,7 @@ def ranked(candidates: Iterable[TrainingSetup], best: int | None = None) -> Rank
     if not setups:
         raise InvalidRequest("no layout is given", rule="at least one layout to simulate")
     first = setups[0]
-    sizes = [sum(fullest_device(setup).values()) for setup in setups]
+    sizes = [fsum(fullest_device(setup).values()) for setup in setups]
     return fastest(
         list(zip(sizes, setups, strict=True)), first.devices, first.machine.memory, least_seconds, simulate_step, best
     )

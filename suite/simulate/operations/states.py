@@ -8,6 +8,8 @@ sources.yaml has the source and the range of each constant.
 
 from __future__ import annotations
 
+from math import fsum
+
 from suite.simulate.operations.setup import TrainingSetup
 from suite.workload.megatron_activations import saved_per_token
 
@@ -79,7 +81,7 @@ def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
 def fullest_device(setup: TrainingSetup) -> dict[str, float]:
     """Bytes of the fullest device by kind. They follow from the order of the schedule, without a simulation."""
     held = [setup.schedule.in_flight(place, setup.interval) if setup.schedule else 1 for place in setup.places]
-    return max((memory(setup, rank, count) for rank, count in enumerate(held)), key=lambda kinds: sum(kinds.values()))
+    return max((memory(setup, rank, count) for rank, count in enumerate(held)), key=lambda kinds: fsum(kinds.values()))
 
 
 def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:

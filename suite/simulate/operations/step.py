@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import fsum, log2
 
 from suite.core.grid import Grid
-from suite.core.op import FlushInterval, Kind, Op
+from suite.core.op import SENDS_GRADIENT, FlushInterval, Kind, Op
 from suite.core.protocols import Chunk
+from suite.core.trace import BACKWARD, FORWARD, GATHER, RECOMPUTE, REDUCE, STEP, TENSOR_REDUCE, breakdown
+from suite.schedule.one_f_one_b import OneFOneB
 from suite.simulate.network.machine import Link
 from suite.simulate.operations.block import NOTHING, BlockKernels, BlockTimes
 from suite.simulate.operations.collectives import SpacedRanks, all_reduce_seconds, gather_seconds, message_seconds
@@ -16,6 +18,7 @@ from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.states import fullest_device, parameters, shard_ranks
 from suite.simulate.simulation import Simulation
 from suite.simulate.worker import NetworkModel, simulate
+from suite.workload.flops import per_trained_token
 
 ROUNDS, MOST, LEAST = 8, 128, 4
 """Microbatches that are simulated: in pipeline sizes, at most, and at least in pipeline sizes. The steady state of more
@@ -44,8 +47,14 @@ class TrainingStep:
         return self.setup.batch * self.setup.model.sequence / self.seconds / self.setup.devices
 
     @property
+    def utilization(self) -> float:
+        """Share of the devices' peak by the usual count of flops (suite.workload.flops.per_trained_token)."""
+        setup = self.setup
+        return self.tokens_per_second * per_trained_token(setup.model) / setup.machine.peak_of(setup.precision)
+
+    @property
     def peak_memory(self) -> float:
-        return sum(self.memory.values())
+        return fsum(self.memory.values())
 
     @property
     def fits(self) -> bool:
@@ -57,6 +66,7 @@ class StageCosts:
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup, self.kernels = setup, BlockKernels(setup)
+        self.waits = BlockTimes(0.0, 0.0, 0.0)  # of the passes of all stages, for sharded weights and gradients
         self.passes = [self._stage(stage) for stage in range(setup.stages)]
         # tensor-parallel ranks send slices of an activation, and gather them inside the node (arXiv 2104.04473, 4.1)
         self.size = round(self.kernels.activation / setup.tensor)
@@ -96,7 +106,11 @@ class StageCosts:
         forward = self._beside(block.forward, gather) * blocks
         backward = self._beside(block.backward, behind) * blocks
         exposed = (gather + scatter) if setup.pipeline == 1 else 0.0
-        return BlockTimes(forward + exposed / 2, backward - block.weight * blocks + exposed / 2, block.weight * blocks)
+        passes = BlockTimes(
+            forward + exposed / 2, backward - block.weight * blocks + exposed / 2, block.weight * blocks
+        )
+        self.waits += passes + block * -blocks
+        return passes
 
     def _beside(self, computing: float, communicating: float) -> float:
         """Seconds of kernels and a communication at the same time, which share memory bandwidth and compute units."""
@@ -121,8 +135,13 @@ class StageCosts:
         return self.size
 
     def parts(self, op: Op) -> Mapping[str, float]:
-        del op
-        return {}
+        return {} if op.kind in (Kind.UPDATE, Kind.WEIGHT) else self.parts_of_pass(op.stage, op.kind)
+
+    def parts_of_pass(self, stage: int, kind: Kind) -> dict[str, float]:
+        """Seconds of tensor-parallel communication and of recomputation in a forward pass or an input gradient."""
+        blocks, sums, backward = self.setup.blocks[stage], self.kernels.tensor_parallel, kind in SENDS_GRADIENT
+        again, share = self.kernels.recomputed if backward else (0.0, 0.0)
+        return {TENSOR_REDUCE: blocks * (sums[backward] + share * sums[0]), RECOMPUTE: blocks * again}
 
     def update(self, rank: int) -> Sequence[Chunk]:
         return (Chunk(0, self.reduction(rank) + self.step(rank)),)
@@ -165,7 +184,7 @@ class StageCosts:
     def _behind(self, seconds: float, rank: int) -> float:
         """What remains of a reduction in buckets during the last backward pass, or of a gathering in the first pass."""
         passes = [self.passes[stage] for stage in self.setup.places[rank].held_stages]
-        hidden = min(sum(each.backward for each in passes), seconds * (1 - 1 / BUCKETS))
+        hidden = min(fsum(each.backward for each in passes), seconds * (1 - 1 / BUCKETS))
         return seconds - hidden * (1 - self.setup.generation.contention)
 
     @property
@@ -221,18 +240,38 @@ class TrainingSimulator:
 
     def _pipeline(self) -> float:
         """Step of a pipeline. Many microbatches repeat a steady state, whose time is extrapolated."""
+        short, periods = self._periods()
+        makespan = self.simulation(short).makespan
+        if not periods:
+            return makespan
+        return makespan + periods * (makespan - self.simulation(short - self.setup.pipeline).makespan)
+
+    def _periods(self) -> tuple[int, int]:
+        """Microbatches that are simulated, and the periods of the steady state that follow."""
         microbatches, ranks = self.setup.microbatches, self.setup.pipeline
         limit = max(LEAST * ranks, min(ROUNDS * ranks, MOST))
-        if microbatches <= limit:
-            return self.simulation(microbatches).makespan
-        periods = -(-(microbatches - limit) // ranks)
-        short = microbatches - periods * ranks
-        shorter = self.simulation(short - ranks).makespan
-        makespan = self.simulation(short).makespan
-        return makespan + periods * (makespan - shorter)
+        periods = max(0, -(-(microbatches - limit) // ranks))
+        return microbatches - periods * ranks, periods
 
-    def simulation(self, microbatches: int) -> Simulation:
-        """Simulated pipeline with this number of microbatches."""
+    def breakdown(self) -> dict[str, float]:
+        """Seconds of the step by category of suite.core.trace, mean over the pipeline ranks; they sum to the step."""
+        setup, costs, ranks = self.setup, self.costs, self.setup.pipeline
+        short, periods = self._periods()
+        found = self._traced(short)
+        before = self._traced(short - ranks) if periods else {}
+        found = {name: value + periods * (value - before.get(name, 0.0)) for name, value in found.items()}
+        reduced = fsum(costs.reduction(rank) for rank in range(ranks)) / ranks
+        waits = costs.waits * (setup.microbatches / ranks)
+        moved = {STEP: reduced, FORWARD: waits.forward, BACKWARD: waits.input}
+        found = {name: value - moved.get(name, 0.0) for name, value in found.items()}
+        found |= {REDUCE: reduced, GATHER: waits.forward + waits.input}
+        return {name: value * slowest_of_nodes(setup) for name, value in found.items()}
+
+    def _traced(self, microbatches: int) -> dict[str, float]:
+        return breakdown(self.simulation(microbatches, traced=True).trace, Grid(inter=self.setup.pipeline))
+
+    def simulation(self, microbatches: int, *, traced: bool = False) -> Simulation:
+        """Simulated pipeline with this number of microbatches. Without a schedule, they follow each other."""
         setup, costs = self.setup, self.costs
         stride = costs.neighbours
         latency, bandwidth = message_seconds(costs.size, stride, setup.machine, setup.generation)
@@ -240,9 +279,8 @@ class TrainingSimulator:
         network = NetworkModel(
             lambda first, second: link, blocking=setup.generation.blocking_messages, apart=setup.waits_for_all
         )
-        assert setup.schedule is not None, "a pipeline has a schedule"
-        interval = FlushInterval(0, microbatches, None, 0)
-        return simulate(setup.schedule, Grid(inter=setup.pipeline), interval, costs, network)
+        interval, grid = FlushInterval(0, microbatches, None, 0), Grid(inter=setup.pipeline)
+        return simulate(setup.schedule or OneFOneB(), grid, interval, costs, network, traced=traced)
 
 
 def simulate_step(setup: TrainingSetup) -> TrainingStep:

@@ -20,18 +20,17 @@ from suite.claims.on_cores import map_on_cores
 from suite.core.errors import InvalidRequest
 from suite.core.files import write_atomically
 from suite.report.files import inert
+from suite.simulate.operations.products import Shares, share_of
 from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.validation.adapter import SCHEDULES, assumed, scored_setups
 from suite.simulate.validation.answers import CellAnswer, answer, answer_range, memory_error
 from suite.simulate.validation.calibrate import (
     HIGHEST,
     LOWEST,
-    Shares,
     candidates,
     constants,
     fit_all,
     pair_of,
-    share_of,
     shares,
     throughput,
 )

@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from suite.core.errors import SuiteError
+from suite.simulate.operations.products import Shares, share_of, with_share
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation.adapter import plausible_setups, to_setup
-from suite.simulate.validation.calibrate import Shares, pair_of, share_of, with_share
+from suite.simulate.validation.calibrate import pair_of
 from suite.simulate.validation.cells import PublicCell
 
 REFUSED = 1.0

@@ -9,15 +9,14 @@ without a constant take the median of all constants.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from statistics import median
 
 from suite.config.typed_yaml import read_typed
 from suite.core.errors import SuiteError
-from suite.simulate.operations.generation import SoftwareGeneration
+from suite.simulate.operations.products import Pair, Shares, with_share
 from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation.adapter import machines, scored_setups, to_setup
@@ -27,9 +26,6 @@ MOST_CONSTANTS = 10
 BLIND = "megatron"  # generation whose constants are from before the first comparison; none is fitted to its cells
 LOWEST, HIGHEST = 0.05, 1.0  # no product is quicker than the best published one of its device (Machine.sustained)
 SECANTS, CLOSE = 6, 1e-4  # most secants of a fit, and the relative error of a step at which it ends
-
-Pair = tuple[str, str]  # family of devices, generation
-Shares = Mapping[Pair, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +72,6 @@ def median_cells(cells: Sequence[PublicCell]) -> dict[Pair, PublicCell]:
     return {pair: members[(len(members) - 1) // 2] for pair, members in candidates(cells).items()}
 
 
-def with_share(setup: TrainingSetup, share: float) -> TrainingSetup:
-    """The setup with another constant for its large products."""
-    generation: SoftwareGeneration = replace(setup.generation, products={setup.machine.family: share})
-    return replace(setup, generation=generation)
-
-
 @lru_cache(maxsize=512)
 def fit(cell: PublicCell) -> float:
     """Constant with which the simulator gives the measured throughput of a cell, or the nearest bound.
@@ -115,11 +105,6 @@ def fit_all(cells: Sequence[PublicCell]) -> tuple[FittedConstant, ...]:
 def shares(fitted: Sequence[FittedConstant]) -> Shares:
     """Constants by pair."""
     return {(one.family, one.generation): one.share for one in fitted}
-
-
-def share_of(pair: Pair, constants: Shares) -> float:
-    """Constant of a pair; the median of all constants for a pair without its own."""
-    return constants[pair] if pair in constants else median(constants.values())
 
 
 def throughput(cell: PublicCell, share: float) -> float | None:

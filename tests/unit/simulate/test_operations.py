@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -343,11 +344,23 @@ def test_several_stages_per_rank_are_equal_or_have_shorter_ends() -> None:
     assert {setup.blocks for setup in interleaved} == {(1, 2, 2, 2, 2, 2, 2, 1)}
 
 
+def test_categories_of_a_step_sum_to_its_seconds() -> None:
+    kinds = set()
+    for setup in [*layouts(replace(TIGHT, batch=64), 4)][::7]:
+        for recompute in ("none", "alternate"):
+            simulator = TrainingSimulator(replace(setup, recompute=recompute))
+            found = simulator.breakdown()
+            assert math.fsum(found.values()) == pytest.approx(simulator.run().seconds, rel=1e-9)
+            assert min(found.values()) > -1e-12
+            kinds |= {name for name, seconds in found.items() if seconds}
+    assert {"recompute", "tensor_reduce", "gather", "reduce", "bubble", "weight_gradient"} <= kinds
+
+
 def test_the_ranking_is_that_of_simulating_every_layout_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates, steps = list(layouts(TIGHT, 4)), []
     for setup in candidates:
         step = simulate_step(setup)
-        assert sum(fullest_device(setup).values()) == step.peak_memory
+        assert math.fsum(fullest_device(setup).values()) == step.peak_memory
         assert step.seconds >= least_seconds(setup) * (1 - 1e-9)
         assert step.fits is (step.peak_memory <= TIGHT.machine.memory)
         steps += [step] if step.fits else []

@@ -12,6 +12,9 @@ import yaml
 
 from suite.core.errors import InvalidRequest, UnknownName
 from suite.schedule import ZBV, ControllableMemory, OneFOneB, Staircase
+from suite.simulate.nearest import DIFFERENT, SetupFeatures, distance, schedule_kind
+from suite.simulate.operations.products import share_of
+from suite.simulate.operations.setup import TrainingSetup
 from suite.simulate.operations.step import simulate_step
 from suite.simulate.validation import adapter, calibrate
 from suite.simulate.validation.accuracy import (
@@ -33,7 +36,7 @@ from suite.simulate.validation.adapter import (
 from suite.simulate.validation.answers import CellAnswer, answer, answer_range, memory_error
 from suite.simulate.validation.calibrate import constants
 from suite.simulate.validation.cells import CellMachine, Measurement, PublicCell, load_cells
-from suite.simulate.validation.nearest import DIFFERENT, distance, nearest_answers, nearest_cells, schedule_kind
+from suite.simulate.validation.nearest import nearest_answers, nearest_cells
 from suite.simulate.validation.schedule_steps import (
     PrintedTimes,
     printed_rows,
@@ -245,9 +248,9 @@ def test_ten_constants_each_on_the_cell_of_median_size() -> None:
 
 def test_a_pair_without_a_constant_takes_the_median() -> None:
     fitted = {("a", "x"): 0.2, ("b", "x"): 0.5, ("c", "y"): 0.6}
-    assert calibrate.share_of(("b", "x"), fitted) == 0.5
-    assert calibrate.share_of(("c", "x"), fitted) == 0.5
-    assert calibrate.share_of(("d", "z"), fitted | {("e", "z"): 0.9, ("f", "z"): 0.9}) == 0.6
+    assert share_of(("b", "x"), fitted) == 0.5
+    assert share_of(("c", "x"), fitted) == 0.5
+    assert share_of(("d", "z"), fitted | {("e", "z"): 0.9, ("f", "z"): 0.9}) == 0.6
 
 
 def test_leaving_a_family_out_ignores_its_cells() -> None:
@@ -358,16 +361,20 @@ def test_schedules_have_kinds() -> None:
     assert [schedule_kind(schedule) for schedule, _ in kinds] == [kind for _, kind in kinds]
 
 
+def between(first: TrainingSetup, second: TrainingSetup) -> float:
+    return distance(SetupFeatures.of(first), SetupFeatures.of(second))
+
+
 def test_distance_is_zero_of_itself_and_counts_sizes_and_settings() -> None:
     setup = to_setup(ONE)
-    assert distance(setup, setup) == 0
+    assert between(setup, setup) == 0
     twice = replace(setup, data=2 * setup.data)
-    assert distance(setup, twice) == distance(twice, setup) == pytest.approx(0.693, abs=1e-3)
+    assert between(setup, twice) == between(twice, setup) == pytest.approx(0.693, abs=1e-3)
     other = replace(twice, sharding="none", machine=replace(setup.machine, family="a100"))
-    assert distance(setup, other) == pytest.approx(0.693 + 2 * DIFFERENT, abs=1e-3)
-    assert distance(setup, replace(setup, generation=replace(setup.generation, name="fp8"))) == DIFFERENT
+    assert between(setup, other) == pytest.approx(0.693 + 2 * DIFFERENT, abs=1e-3)
+    assert between(setup, replace(setup, generation=replace(setup.generation, name="fp8"))) == DIFFERENT
     pipeline = replace(setup, schedule=OneFOneB(), pipeline=2, data=setup.data // 2)
-    assert distance(setup, pipeline) == DIFFERENT
+    assert between(setup, pipeline) == DIFFERENT
 
 
 def test_a_cell_is_nearest_to_itself_unless_left_out() -> None:
@@ -375,7 +382,7 @@ def test_a_cell_is_nearest_to_itself_unless_left_out() -> None:
     near = nearest_cells(to_setup(ONE), CELLS, [ONE.id])
     assert len(near) == 5
     assert ONE not in near
-    distances = [distance(to_setup(ONE), to_setup(cell)) for cell in near]
+    distances = [between(to_setup(ONE), to_setup(cell)) for cell in near]
     assert distances == sorted(distances)
 
 
@@ -383,7 +390,7 @@ def test_cells_of_the_family_precede_nearer_ones() -> None:
     near, far = BY_ID["megatron_a100_weak.gpt_1.7b"], BY_ID["megatron_a100_weak.gpt_1t"]
     setup = to_setup(near)
     foreign = replace(near, machine=replace(near.machine, gpu="V100-32"), precision="fp16")
-    assert distance(setup, to_setup(foreign)) < distance(setup, to_setup(far))
+    assert between(setup, to_setup(foreign)) < between(setup, to_setup(far))
     assert nearest_cells(setup, [foreign, far], count=2) == (far, foreign)
 
 
