@@ -42,7 +42,7 @@ KEYS = {
 def main(arguments: Arguments) -> int:
     words = [word for word in arguments.words if word.partition("=")[0] not in SERVER]
     if words and not (arguments.serve or arguments.write):
-        return _print(words, bool(arguments.json))
+        return _print(arguments, words)
     return _serve(arguments, words)
 
 
@@ -63,14 +63,15 @@ def _serve(arguments: Arguments, words: Sequence[str]) -> int:
     return Exit.OK
 
 
-def _print(words: Sequence[str], whole: bool) -> int:
+def _print(arguments: Arguments, words: Sequence[str]) -> int:
+    from suite.core.files import check_folder
     from suite.whatif.answer import as_json
     from suite.whatif.export import catalogue
     from suite.whatif.page import Page
 
-    page = Page(catalogue())
+    page = Page(catalogue(check_folder(arguments.reports, "reports")))
     answer = page.answer(words)
-    if whole:
+    if arguments.json:
         print(as_json(answer))
         return Exit.OK
     parts = {part.slot: part for part in page.more(words)}

@@ -14,7 +14,7 @@ from functools import partial
 
 from suite.config.plugins import build
 from suite.config.run import RunConfig
-from suite.core.errors import DoesNotFit, InvalidRequest, Unsupported
+from suite.core.errors import DoesNotFit, Unsupported
 from suite.core.grid import Grid
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Metric, Source
@@ -46,11 +46,10 @@ from suite.simulate.block_model import SimulationPlan, SystemModel, transformer
 from suite.simulate.cost.efficiency import Efficiency
 from suite.simulate.layer_model import LayerPlan
 from suite.simulate.network.machine import Machine
-from suite.simulate.search import best, check_memory, no_plan, plans, run
+from suite.simulate.search import DRIVEN, TRACED, best, check_memory, check_size, no_plan, passes, plans, run
 from suite.simulate.simulation import Simulation
 from suite.workload import Transformer, flops
 
-DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
 LOST = {  # what a batch may lose time to, and the categories of it
     "bubble": (BUBBLE,),
     "transfer": (TRANSFER,),
@@ -63,7 +62,6 @@ LOST = {  # what a batch may lose time to, and the categories of it
     "predicting and copying weights": (PREDICT, COPY),
 }
 ALWAYS = ("bubble", "transfer", "waiting for other stages", "collective")  # listed even where there are none
-TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 
 class Simulated:
@@ -105,24 +103,9 @@ class Simulated:
 
     def check(self, config: RunConfig) -> None:
         if self.plan == "given":
-            self.check_size(self.planned(config))
+            check_size(self.planned(config), symmetric=self.symmetric)
         elif next(self.candidates(config), None) is None:
             raise no_plan(config.grid.build().size, config.batch.size)
-
-    def check_size(self, plan: SimulationPlan | LayerPlan) -> None:
-        """Raise InvalidRequest for a plan whose simulation would take more than about half a minute."""
-        ranks = plan.places[0].stages * (1 if self.symmetric else plan.grid.data)
-        passes = self.passes(plan)
-        if passes > DRIVEN:
-            raise InvalidRequest(
-                f"{plan.interval.microbatches} microbatches on {ranks} ranks",
-                rule=f"a simulation drives {passes} passes, at most {DRIVEN}",
-                legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
-            )
-
-    def passes(self, plan: SimulationPlan | LayerPlan) -> int:
-        """Number of forward and backward passes of a simulation."""
-        return 2 * plan.interval.microbatches * plan.places[0].stages * (1 if self.symmetric else plan.grid.data)
 
     def system(self, config: RunConfig) -> SystemModel:
         """The simulated system of the config.
@@ -177,7 +160,7 @@ class Simulated:
         shape, devices = transformer(config.model.shape.build()), config.grid.build().size
         software = self.efficiency.generation_of_blocks
         every = plans(shape, self.system(config), devices, config.batch.size, generation=software)
-        return (plan for plan in every if self.passes(plan) <= DRIVEN)
+        return (plan for plan in every if passes(plan, symmetric=self.symmetric) <= DRIVEN)
 
     def run(self, config: RunConfig) -> ExecutorResult:
         """Simulate the config. Raises DoesNotFit for a plan that needs more memory than a device has."""
@@ -193,7 +176,7 @@ class Simulated:
         except DoesNotFit as error:
             error.memory = by_kind(plan)
             raise
-        traced = self.passes(plan) <= TRACED
+        traced = passes(plan, symmetric=self.symmetric) <= TRACED
         where = self.machine, self.efficiency
         if isinstance(plan, LayerPlan):
             found_batch = layer_model.run(plan, *where, symmetric=self.symmetric, traced=traced)

@@ -20,6 +20,8 @@ from suite.simulate.worker import NetworkModel, Simulation, simulate
 from suite.workload import Transformer
 
 MICROBATCHES = (1, 2, 4, 8, 16, 32)
+DRIVEN = 4_000_000  # ops of all ranks that are driven: half a minute
+TRACED = 40_000  # ops of all ranks that are driven: a longer trace is not kept
 
 DIVIDES = "stages divide blocks and devices, replicas and microbatch the batch"
 
@@ -137,6 +139,22 @@ def least_seconds(plan: SimulationPlan, machine: Machine, efficiency: Efficiency
         updated = plan.microbatches * (gradients + weights) + step
         seconds = max(seconds, ahead[first] + max(updated, plan.microbatches * gradients - home[first] + behind[first]))
     return seconds
+
+
+def passes(plan: SimulationPlan | LayerPlan, *, symmetric: bool = True) -> int:
+    """Number of forward and backward passes of a simulation."""
+    return 2 * plan.interval.microbatches * plan.places[0].stages * (1 if symmetric else plan.grid.data)
+
+
+def check_size(plan: SimulationPlan | LayerPlan, *, symmetric: bool = True) -> None:
+    """Raise InvalidRequest for a plan whose simulation would take more than about half a minute."""
+    driven, ranks = passes(plan, symmetric=symmetric), plan.places[0].stages * (1 if symmetric else plan.grid.data)
+    if driven > DRIVEN:
+        raise InvalidRequest(
+            f"{plan.interval.microbatches} microbatches on {ranks} ranks",
+            rule=f"a simulation drives {driven} passes, at most {DRIVEN}",
+            legal=f"{max(1, DRIVEN // (2 * ranks))} microbatches",
+        )
 
 
 def best(candidates: Iterable[SimulationPlan], machine: Machine, efficiency: Efficiency) -> RankedLayouts[PlanTime]:

@@ -16,13 +16,13 @@ from types import ModuleType
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.values import Json, format_typed
 from suite.core.words import shell_line
-from suite.whatif import pasted, schedule_view
+from suite.whatif import cluster_view, pasted, schedule_view
 from suite.whatif.answer import AnswerPart, OpTimeline, PageReply, as_json
 from suite.whatif.catalogue import Catalogue, arguments
 from suite.whatif.question import Key, ViewQuestion, read
 
 VIEW, FIRST = "view", "schedule"
-VIEWS: Mapping[str, ModuleType] = {"schedule": schedule_view}
+VIEWS: Mapping[str, ModuleType] = {"schedule": schedule_view, "cluster": cluster_view}
 
 
 class Page:

@@ -70,7 +70,7 @@ def write_site(reports: Path) -> Path:
     for path in sorted(WEB.iterdir()):
         write(folder, path.name, (style if path.suffix == ".css" else b"") + path.read_bytes())
     write(folder, "suite.zip", modules())
-    write(folder, "choices.json", json.dumps(catalogue(), separators=(",", ":")))
+    write(folder, "choices.json", json.dumps(catalogue(reports), separators=(",", ":")))
     return folder / PAGE
 
 

@@ -13,6 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from suite.core.errors import Broken, InvalidRequest, UnknownName, refuse
 from suite.simulate.operations.generation import SoftwareGeneration, generations
 
+# constants on which the blocks of a GPT depend
+OF_BLOCKS = (
+    *("products", "sparse", "network", "within", "host", "lane", "delay", "message", "collective", "hop", "compress"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
@@ -128,6 +133,17 @@ class Efficiency:
             collective=self.collective,
             hop=self.hop,
         )
+
+    def plausible_ranges(self) -> Iterator[tuple[str, tuple[float, float]]]:
+        """Least and largest plausible value of each constant of a GPT's blocks: of `ranges`, and without any, half to
+        twice the value, with shares at most 1."""
+        for name, values in self.ranges.items():
+            if not isinstance(getattr(self, name), Mapping):
+                yield name, (min(values), max(values))
+        for name in () if self.ranges else OF_BLOCKS:
+            value = getattr(self, name)
+            if 0 < value < float("inf"):
+                yield name, (value / 2, 2 * value if value > 1 else min(1.0, 2 * value))
 
     @property
     def calibrated_on(self) -> tuple[str, ...]:

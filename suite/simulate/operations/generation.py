@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -136,6 +136,16 @@ class SoftwareGeneration:
     def share(self, family: str) -> float:
         """Constant of a family; the median over all families for one without a constant."""
         return self.products.get(family, median(self.products.values()))
+
+    def varied(self, constant: str, value: float, family: str, kernel: str) -> SoftwareGeneration:
+        """The generation with another value of a constant: on a family of devices, and for both passes of a kernel."""
+        if constant == "products":
+            return replace(self, products={family: value})
+        if constant == "flash":
+            return replace(self, flash={**self.flash, kernel: {"other": (value, value)}})
+        if constant == "tensor_overlap":
+            return replace(self, tensor_overlap=(value, value))
+        return replace(self, **{constant: value})  # type: ignore[arg-type]
 
     def flash_kernel(self, family: str) -> str:
         """Kernel that "flash attention" without a version means on a device of this family."""

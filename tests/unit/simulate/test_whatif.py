@@ -227,7 +227,7 @@ def test_every_second_of_a_pass_is_booked_under_its_category(planned: Simulation
     tied = all_reduce_seconds(matrix, pair, SUMMIT, cost.setup.generation)
     expected = {
         TENSOR_REDUCE: count * blocks * 3 * kernels.tensor_parallel[0],
-        RECOMPUTE: count * blocks * kernels.repeated,
+        RECOMPUTE: count * blocks * kernels.recomputed[0],
         FORWARD: count * (blocks * kernels.computation.forward + ends.forward / stages),
         BACKWARD: count * (blocks * kernels.computation.backward + ends.backward / stages),
         MESSAGE: count * 2 * (2 * stages - 2) * software.message / stages,
