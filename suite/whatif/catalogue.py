@@ -59,5 +59,5 @@ def build(data: Any, key: str = "", more: Mapping[str, Any] | None = None) -> An
 def arguments(catalogue: Catalogue, group: str, name: str) -> Mapping[str, Json]:
     """Plain arguments of the object of a choice, or of the schedule of a system; none for an unknown choice."""
     choice = catalogue[group].get(name, {})
-    data = choice.get("schedule", choice)
-    return {name: value for name, value in data.items() if name != TARGET and not isinstance(value, Mapping | list)}
+    data, hidden = choice.get("schedule", choice), (TARGET, "name", "source")
+    return {name: value for name, value in data.items() if name not in hidden and not isinstance(value, Mapping | list)}

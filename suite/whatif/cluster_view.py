@@ -251,7 +251,7 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
     """The fewest devices, the known error of the simulator, and the constants on which the answer depends."""
     case = _case(question, catalogue)
     if case.ranking.fastest:
-        yield AnswerPart("fewest", facts=[_fewest(case)])
+        yield AnswerPart("fewest", "Fewest devices", facts=[_fewest(case)])
         yield _known_error(case)
         yield _constants(case)
 
@@ -279,7 +279,7 @@ def _constants(case: _Case) -> AnswerPart:
         else:
             rows.append([name, *ends, *changes, widest])
     rows.sort(key=lambda row: -row[-1])
-    source = "conf/efficiency" if case.question.text("system") else "suite/simulate/operations/sources.yaml"
+    source = "conf/efficiency, or half to twice the value," if case.question.text("system") else "suite/simulate/operations/sources.yaml"
     note = f"{dropped} further constants change the step by less than {SMALL} %. Ranges are those of {source}."
     columns = ["constant", "low", "high", "step at low, %", "step at high, %", "largest change, %"]
     return AnswerPart("constants", tables=[AnswerTable("Sensitivity", columns, rows, note, bars=5)])

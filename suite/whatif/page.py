@@ -22,6 +22,7 @@ from suite.whatif.catalogue import Catalogue, arguments
 from suite.whatif.question import Key, ViewQuestion, read
 
 VIEW, FIRST = "view", "schedule"
+MANY = 4  # arguments of a choice, from which on the form folds them away
 VIEWS: Mapping[str, ModuleType] = {"schedule": schedule_view, "cluster": cluster_view}
 
 
@@ -123,17 +124,11 @@ class Page:
             "most": key.most if key.most < float("inf") else None,
             "rare": key.rare,
         }
-        for name, default in arguments(self.catalogue, key.group, value).items() if key.group else ():
+        own = arguments(self.catalogue, key.group, value) if key.group else {}
+        for name, default in own.items():
             full, text = f"{key.name}.{name}", format_typed(default)
-            shown = {
-                "name": full,
-                "kind": "text",
-                "value": values.get(full, text),
-                "default": text,
-                "choices": [],
-                "rare": False,
-            }
-            yield {**shown, "help": f"{name} of {value}"}
+            shown = {"name": full, "value": values.get(full, text), "default": text, "help": f"{name} of {value}"}
+            yield {**shown, "kind": "text", "choices": [], "rare": len(own) > MANY}
 
 
 def message(error: Exception) -> str:

@@ -48,9 +48,9 @@ class Key:
             raise UnknownName(self.name, text, self.choices)
         if self.kind in ("choice", "text") or (self.optional and not text):
             return
-        number = _number(text)
         whole = self.kind == "whole"
-        if number is None or not self.least <= number <= self.most or (whole and number != int(number)):
+        number = _number(text) if not whole or text.isdecimal() else None
+        if number is None or not self.least <= number <= self.most:
             bounds = f"from {self.least:g}" + (f" to {self.most:g}" if isfinite(self.most) else "")
             rule = f"a {'whole ' if whole else ''}number {bounds}"
             raise InvalidRequest(self.name, text, rule=rule, legal=f"{self.name}={self.default or f'{self.least:g}'}")
@@ -76,7 +76,7 @@ class ViewQuestion:
         return self.values.get(key) or next(each.default for each in self.keys if each.name == key)
 
     def whole(self, key: str) -> int:
-        return int(float(self.text(key)))
+        return int(self.text(key))
 
     def number(self, key: str) -> float:
         return float(self.text(key))

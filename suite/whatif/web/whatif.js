@@ -203,8 +203,8 @@ const lines = ({ title, x, y, series }) => {
     make("details", {}, make("summary", { textContent: "Values" }), values));
 };
 
-const contents = ({ facts, charts, tables }) => [
-  ...(facts.length ? [table({ title: "In short", columns: ["quantity", "value"], rows: facts.map((fact) => [fact.name, fact.text]) })] : []),
+const contents = ({ title, facts, charts, tables }) => [
+  ...(facts.length ? [table({ title: title || "In short", columns: ["quantity", "value"], rows: facts.map((fact) => [fact.name, fact.text]) })] : []),
   ...charts.map(lines),
   ...tables.map(table),
 ];
@@ -495,7 +495,7 @@ const show = (data) => {
     byId("words").replaceChildren(...sentences(answer.words));
     byId("command").textContent = answer.command;
     showTimelines(answer.timelines, numbers);
-    byId("tables").replaceChildren(...contents(answer));
+    byId("tables").replaceChildren(...contents({ ...answer, title: "" }));
     byId("parts").replaceChildren();
   }
   timing.redraws.push(performance.now() - sent);
