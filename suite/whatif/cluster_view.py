@@ -26,6 +26,7 @@ from suite.simulate.operations.setup import RECOMPUTE, SHARDING
 from suite.simulate.search import TRACED
 from suite.whatif.answer import AnswerPart, AnswerTable, CellLink, Fact
 from suite.whatif.catalogue import Catalogue, build, chosen
+from suite.whatif.evidence import Point
 from suite.whatif.question import Key, ViewQuestion
 
 GB = 1e9
@@ -256,6 +257,17 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
         yield _constants(case)
 
 
+def point(question: ViewQuestion, catalogue: Catalogue) -> Point:
+    """Features by which claims and runs near the question are found."""
+    case, names = _case(question, catalogue), ("system", "model", "machine")
+    return {
+        **{key: question.text(key) for key in names},
+        "family": case.machine.family,
+        "parameters": case.cluster.model.parameters,
+        "devices": case.devices,
+    }
+
+
 def _known_error(case: _Case) -> AnswerPart:
     cells = [(cell[0], SetupFeatures(*cell[1:7]), cell) for cell in case.catalogue["cells"]]
     if not cells:
@@ -279,7 +291,11 @@ def _constants(case: _Case) -> AnswerPart:
         else:
             rows.append([name, *ends, *changes, widest])
     rows.sort(key=lambda row: -row[-1])
-    source = "conf/efficiency, or half to twice the value," if case.question.text("system") else "suite/simulate/operations/sources.yaml"
+    source = (
+        "conf/efficiency, or half to twice the value,"
+        if case.question.text("system")
+        else "suite/simulate/operations/sources.yaml"
+    )
     note = f"{dropped} further constants change the step by less than {SMALL} %. Ranges are those of {source}."
     columns = ["constant", "low", "high", "step at low, %", "step at high, %", "largest change, %"]
     return AnswerPart("constants", tables=[AnswerTable("Sensitivity", columns, rows, note, bars=5)])

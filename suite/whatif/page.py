@@ -16,7 +16,7 @@ from types import ModuleType
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
 from suite.core.values import Json, format_typed
 from suite.core.words import shell_line
-from suite.whatif import cluster_view, pasted, schedule_view
+from suite.whatif import cluster_view, evidence, pasted, schedule_view
 from suite.whatif.answer import AnswerPart, OpTimeline, PageReply, as_json
 from suite.whatif.catalogue import Catalogue, arguments
 from suite.whatif.question import Key, ViewQuestion, read
@@ -66,6 +66,7 @@ class Page:
         """Further parts of the answer, which take longer."""
         view, question = self.question(words)
         yield from VIEWS[view].more(question, self.catalogue)
+        yield evidence.near(VIEWS[view].point(question, self.catalogue), self.catalogue.get("evidence", {}))
 
     # What the worker calls
 
@@ -138,6 +139,6 @@ def message(error: Exception) -> str:
     return (str(error) if isinstance(error, SuiteError) else f"{type(error).__name__}: {error}") + where
 
 
-def load(text: str) -> Page:
-    """The page with the choices of `choices.json`."""
-    return Page(json.loads(text))
+def load(choices: str, found: str) -> Page:
+    """The page with the texts of `choices.json` and `evidence.json`."""
+    return Page(json.loads(choices) | {"evidence": json.loads(found)})

@@ -16,6 +16,7 @@ from suite.simulate.schedule_run import OpTimes, ScheduleRun
 from suite.whatif import pasted
 from suite.whatif.answer import AnswerChart, AnswerPart, AnswerTable, ChartSeries, OpTimeline
 from suite.whatif.catalogue import Catalogue, build, chosen
+from suite.whatif.evidence import Point
 from suite.whatif.question import Key, ViewQuestion
 
 MOST_RANKS, MOST_MICROBATCHES, MOST_OPS = 256, 4096, 400_000
@@ -226,6 +227,16 @@ def _difference(one: ScheduleRun, other: ScheduleRun) -> str:
         for mine, yours in ((max(one.held), max(other.held)), (one.messages, other.messages))
     )
     return f"{time}. Its fullest rank holds {held} activations, and its ranks send {sent} messages per microbatch."
+
+
+def point(question: ViewQuestion, catalogue: Catalogue) -> Point:
+    """Features by which claims and runs near the question are found."""
+    question, name = sized(question), question.text("schedule")
+    own = catalogue["schedules"].get(name, {}).get("weights")
+    named = (weights for weights, policy in catalogue["weights"].items() if policy == own)
+    weights = question.text("weights") or next(named, None)
+    sizes = {key: question.whole(key) for key in ("ranks", "microbatches")}
+    return {"schedule": name, "weights": weights, **sizes}
 
 
 def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:

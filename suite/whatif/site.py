@@ -17,14 +17,19 @@ from pathlib import Path
 
 from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.resources import PACKAGE, ROOT
+from suite.regression.committed import changed_settings
 from suite.report.files import write
 from suite.whatif.export import catalogue
+from suite.whatif.export_evidence import evidence
 
 FOLDER, PAGE = "whatif", "index.html"
 PYODIDE = "pyodide@314.0.7"  # as the Makefile installs it
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PACKAGES = ("core", "schedule", "weights", "memory", "workload", "simulate", "whatif")  # of suite, without numpy
-LEFT_OUT = ("simulate/validation", "simulate/executor", "simulate/static_order", "simulate/full_graph")
+LEFT_OUT = (  # modules of these packages that a browser does not load
+    *("simulate/validation", "simulate/executor", "simulate/static_order", "simulate/full_graph"),
+    *("simulate/schedule_comparison", "simulate/network/exchange", "whatif/export", "whatif/site"),
+)
 BASELINES = ("__init__.py", "gpipe.py", "pipedream.py", "spectrain.py")
 WEB = PACKAGE / "whatif" / "web"
 TYPES = {".mjs": "text/javascript", ".wasm": "application/wasm"}
@@ -56,11 +61,11 @@ def modules() -> bytes:
 
 
 def write_site(reports: Path) -> Path:
-    """Write the page into `reports`/whatif. Returns its file.
+    """Write the page into `reports`/whatif, with the evidence of the records in `reports`. Returns its file.
 
     Raises MissingDependency without Pyodide, OSError where the folder cannot be written.
     """
-    source, folder = pyodide(), reports / FOLDER
+    source, folder, choices = pyodide(), reports / FOLDER, catalogue(reports)
     for name in PYODIDE_FILES:
         target = folder / "pyodide" / name
         if not target.is_file() or target.stat().st_size != (source / name).stat().st_size:
@@ -70,7 +75,9 @@ def write_site(reports: Path) -> Path:
     for path in sorted(WEB.iterdir()):
         write(folder, path.name, (style if path.suffix == ".css" else b"") + path.read_bytes())
     write(folder, "suite.zip", modules())
-    write(folder, "choices.json", json.dumps(catalogue(reports), separators=(",", ":")))
+    contents = {"choices": choices, "evidence": evidence(reports, choices, changed_settings)}
+    for name, content in contents.items():
+        write(folder, f"{name}.json", json.dumps(content, separators=(",", ":")))
     return folder / PAGE
 
 

@@ -7,21 +7,26 @@ system to be combined. A single import could break that without notice.
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import NamedTuple
 
+from suite.whatif.site import modules
 from tests.architecture.trees import ROOT, sources, trees
 from tests.support.scripts import printed
 
 ROWS = r"claims|simulate\.validation\.tables"
+POINTS = r"whatif\.(catalogue|points)"
 SIZES = r"suite\.models\.image_shapes"  # torch counts their layers when these are asked for
 PURE = r"suite\.(core|schedule|weights|memory|workload)"
 LIGHT = r"(claims/(claim|blind|load)|simulate/validation/tables)"
@@ -41,7 +46,10 @@ FORBIDDEN = (  # files, and names that they do not import
     (r"(?!suite/comm/p2p/mpi\.py$)", r"mpi4py"),
     (r"(?!suite/config/compose\.py$)", r"hydra|omegaconf"),
     (r"(?!suite/(config|claims)/)", r"pydantic|pydantic_core"),
-    (r"suite/report/", rf"suite\.(?!(core|stats|report|config\.(experiment|panels)|{ROWS})(\.|$)).*"),
+    (
+        r"suite/report/",
+        rf"suite\.(?!(core|stats|report|config\.(experiment|panels)|{POINTS}|{ROWS})(\.|$)).*",
+    ),
     (r"suite/stats/", r"suite\.(?!(core|stats)(\.|$)).*"),
     (r"suite/(papers|simulate(?!/validation))/", r"suite\.(report|cli)"),
     (rf"suite/{LIGHT}\.py$", r"suite\.(?!(core|claims)(\.|$)).*"),
@@ -54,15 +62,6 @@ ONLY = (  # files, and the names next to the standard library that they import a
     (r"baselines/gpipe\.py$", r"suite"),
     (r"baselines/sputnik/cuda\.py$", r"suite|torch|baselines|triton"),  # imported late; a kernel needs its names
 )
-PURE_PACKAGES = ("schedule", "weights", "memory", "workload", "simulate")
-ARRAYS = (
-    "executor",
-    "network.exchange",
-    "full_graph",
-    "static_order",
-    "schedule_comparison",
-    "validation",
-)  # of simulate
 PARENT = (  # modules that a process without ranks loads
     *("suite.config.compose", "suite.runner.runs", "suite.simulate.worker"),
     *("suite.claims.figure_executor", "suite.papers.samo.layer_products", "suite.report.page.page"),
@@ -167,15 +166,17 @@ def test_parent_process_loads_no_torch_and_the_command_line_only_the_standard_li
     assert {name: packages for name, packages in loaded.items() if {"torch", "mpi4py"} & set(packages)} == {}
 
 
-def test_a_browser_can_load_the_simulator_of_pipelines() -> None:
-    """Pyodide has no pydantic, YAML or numpy until a page asks for them."""
-    names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in trees()]
-    left_out = tuple(f"suite.simulate.{name}" for name in ARRAYS)
-    modules = [name for name in names if re.match(rf"suite\.({'|'.join(PURE_PACKAGES)})(\.|$)", name)]
+def test_a_browser_can_load_the_modules_of_the_what_if_page(tmp_path: Path) -> None:
+    """Pyodide has no pydantic, YAML or numpy until a page asks for them, and the zip holds all that the page loads."""
+    with zipfile.ZipFile(io.BytesIO(modules())) as archive:
+        names = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in archive.namelist()]
+        archive.extractall(tmp_path)
     program = f"""import importlib, sys
-        sys.modules.update(dict.fromkeys(('numpy', 'pydantic', 'yaml', 'torch', 'suite.config')))
-        for name in {[name for name in modules if not name.startswith(left_out)]!r}: importlib.import_module(name)
+        sys.path.insert(0, {str(tmp_path)!r})
+        sys.modules.update(dict.fromkeys(('numpy', 'pandas', 'pydantic', 'yaml', 'torch')))
+        for name in {[name for name in names if not name.endswith("json")]!r}: importlib.import_module(name)
         from suite.simulate.operations.generation import generations
+        assert sys.modules['suite'].__file__.startswith({str(tmp_path)!r})
         print(len(generations()))"""
     assert int(printed("-c", "\n".join(line.removeprefix(" " * 8) for line in program.splitlines())))
 

@@ -14,7 +14,6 @@ import pytest
 from suite.comm.rendezvous.mpiexec_flags import find_mpiexec
 from suite.core.errors import MissingDependency
 from suite.doctor.checks import find_chromium
-from suite.whatif.site import pyodide
 
 _SLURM = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel")
 
@@ -25,6 +24,8 @@ def _program(name: str) -> str | None:
     if name == "slurm":
         return shutil.which("sbatch") if all(map(shutil.which, _SLURM)) else None
     if name == "pyodide":
+        from suite.whatif.site import pyodide  # loads pandas
+
         with suppress(MissingDependency):
             return str(pyodide())
         return None

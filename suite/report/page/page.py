@@ -32,6 +32,7 @@ from suite.report.panels import published_figures
 from suite.report.panels.accuracy_section import AccuracySection, accuracy_section
 from suite.report.plots import perfetto, svg
 from suite.report.tables import claim_tables, provenance_table, record_tables, scorecard
+from suite.report.whatif_links import WhatIfLinks
 from suite.simulate.validation import tables
 
 INDEX, ACCURACY, CLAIMS, EXPERIMENTS = "index.html", "accuracy.html", "claims.html", "experiments.html"
@@ -176,12 +177,13 @@ def render(
         for place, entry in enumerate((*entries, *earlier), 1)
     }
     near = claim_tables.claim_context(store, runs, judged, decisions, settings)
-    context = sections.PageContext(held.groups, held.numbers, exports or {}, judged, near, alone)
+    links = WhatIfLinks.read(store.folder)
+    context = sections.PageContext(held.groups, held.numbers, exports or {}, judged, near, alone, links)
     planned = [
         sections.plan(f"e{number}", group, found, *shown, context)
         for number, (group, found, shown) in enumerate(zip(held.groups, held.findings, held.shown, strict=True), 1)
     ]
-    papers = [] if alone else published_figures.papers(held.groups, judged, near)
+    papers = [] if alone else published_figures.papers(held.groups, judged, near, links)
     papers, planned = published_figures.place_panels(papers, planned)
     fronts = front.papers(judged, papers)
     names = {section.name: section.title for section in reversed(planned)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -22,6 +22,7 @@ from suite.report.panels import figure_panels, learning_curves, sweep_panels, wi
 from suite.report.plots import plots
 from suite.report.plots.plots import PanelPlot, Picture
 from suite.report.tables import claim_tables, record_tables
+from suite.report.whatif_links import WhatIfLinks
 
 # of one experiment on one machine
 RUNS = 160  # runs in tables and pictures, the newest and those behind verdicts
@@ -45,6 +46,7 @@ class Section:
         wins: Table of the points that systems win in the maps; None without maps.
         claims: Anchor, id and plain answer of the claims that these runs answer.
         said: Remarks on omissions.
+        whatif: Words of the point of its runs on the what-if page.
     """
 
     anchor: str
@@ -70,6 +72,7 @@ class Section:
     remarks: tuple[tuple[str, str], ...]
     runs: tuple[record_tables.Table, ...]
     said: tuple[str, ...]
+    whatif: Sequence[str]
     pictures: tuple[Picture, ...]
     gantts: tuple[tuple[str, Picture], ...]
     said_gantts: str
@@ -83,6 +86,7 @@ class PageContext:
         numbers: Numbers of the records (suite.report.records.numbers).
         exports: Perfetto file by record file.
         alone: Whether the pages of papers are left out.
+        links: Links to the what-if page.
     """
 
     groups: Sequence[derive.ExperimentGroup]
@@ -91,6 +95,7 @@ class PageContext:
     judged: Sequence[Judged]
     claim_context: claim_tables.ClaimContext
     alone: bool = False
+    links: WhatIfLinks = field(default_factory=WhatIfLinks)
 
 
 def shown(
@@ -197,6 +202,8 @@ def plan(
         remarks=tuple(_remarks(entries, {verdict.claim.id for verdict in context.judged})),
         runs=tuple(filter(None, tables_of_runs)),
         said=(said,) if said else (),
+        whatif=context.links.of_runs(entry.record.config for entry in (group.lead, *entries))
+        or context.links.of_claims(one.claim.id for one in section_claims),
         pictures=tuple(plots.of_runs(entries, salt)),
         gantts=tuple(gantts),
         said_gantts=said_gantts,

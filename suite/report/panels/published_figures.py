@@ -20,6 +20,7 @@ from suite.report.plots import plots
 from suite.report.plots.plots import PanelPlot
 from suite.report.tables import claim_tables, scorecard
 from suite.report.tables.record_tables import Table
+from suite.report.whatif_links import WhatIfLinks
 
 _FIGURE_NUMBER = r"(?:[IVX]+|\d+)(?:\(\w\)|[a-z])?"
 _NAMES = re.compile(rf"(Table|Figure|Fig\.)s? ((?:{_FIGURE_NUMBER}(?: to |, (?:and )?| and )?)+)")
@@ -36,6 +37,7 @@ class Display:
         claims: Table of the paper's values next to ours.
         counts: Number of its claims by plain answer, in words.
         experiments: (address, title) of the experiments that reproduce it.
+        whatif: Words of its point on the what-if page.
     """
 
     anchor: str
@@ -45,6 +47,7 @@ class Display:
     panels: tuple[PanelPlot, ...]
     claims: Table | None
     experiments: tuple[tuple[str, str], ...]
+    whatif: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,10 @@ class Paper:
 
 
 def papers(
-    groups: Sequence[derive.ExperimentGroup], judged: Sequence[Judged], near: claim_tables.ClaimContext
+    groups: Sequence[derive.ExperimentGroup],
+    judged: Sequence[Judged],
+    near: claim_tables.ClaimContext,
+    links: WhatIfLinks,
 ) -> list[Paper]:
     """Each paper with its figures and tables. groups: the experiments in the order of the sections e1, e2, ..."""
     newest = _newest(groups, near.runs)
@@ -76,7 +82,13 @@ def papers(
         if figure_names:
             displays = [
                 _display(
-                    paper, short, newest.get((paper, short), []), by_display.get((paper, short), []), experiments, near
+                    paper,
+                    short,
+                    newest.get((paper, short), []),
+                    by_display.get((paper, short), []),
+                    experiments,
+                    near,
+                    links,
                 )
                 for short in sorted(figure_names, key=_order)
             ]
@@ -151,6 +163,7 @@ def _display(
     items: Sequence[Judged],
     experiments: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
     near: claim_tables.ClaimContext,
+    links: WhatIfLinks,
 ) -> Display:
     anchor, name = _anchor(paper, short), f"{short} of {paper}"
     panels = [one for one, _ in sorted(shown_panels, key=lambda pair: derive.natural(pair[1]))]
@@ -166,6 +179,7 @@ def _display(
         tuple(replace(panel, title=one.panel.capitalized_title) for panel, one in zip(drawn, panels, strict=True)),
         claim_tables.beside(f"Claims of {name}", items, near),
         tuple(experiments.get((paper, short), ())),
+        links.of_claims(item.claim.id for item in items),
     )
 
 
@@ -173,16 +187,18 @@ def place_panels(found: Sequence[Paper], planned: Sequence[Section]) -> tuple[li
     """Move panels of experiments to the published figures that they reproduce.
 
     A figure without its own panels takes those of the first experiment that reproduces it, such as the learning curves
-    of a study. The section of that experiment keeps the rest.
+    of a study. The section of that experiment keeps the rest. A figure whose claims have no point on the what-if page
+    takes that of an experiment.
     """
     unplaced = {f"#{section.anchor}": section for section in planned}
     papers = []
     for paper in found:
         displays = []
-        for one in paper.displays:
-            section = next(
-                (unplaced[to] for to, _ in one.experiments if to in unplaced and _drawable(unplaced[to])), None
-            )
+        for display in paper.displays:
+            reproducing = [unplaced[to] for to, _ in display.experiments if to in unplaced]
+            points = [display.whatif, *(each.whatif for each in reproducing)]
+            one = replace(display, whatif=next(filter(None, points), ()))
+            section = next(filter(_drawable, reproducing), None)
             if section is None or one.panels:
                 displays.append(one)
                 continue

@@ -10,16 +10,16 @@ const QUIET = 300; // milliseconds without a newer question before the slow part
 
 const start = async () => {
   send({ progress: "Loading Python", part: 0.1 });
-  const files = Promise.all(["suite.zip", "choices.json"].map((name) => fetch(name)));
+  const files = Promise.all(["suite.zip", "choices.json", "evidence.json"].map((name) => fetch(name)));
   python = await loadPyodide({ indexURL: new URL("pyodide/", self.location).href });
   send({ progress: "Loading the suite", part: 0.7 });
-  const [modules, choices] = await files;
-  if (!modules.ok || !choices.ok) throw new Error("suite.zip or choices.json is missing next to the page");
+  const [modules, choices, evidence] = await files;
+  for (const { ok, url } of [modules, choices, evidence]) if (!ok) throw new Error(`${url} is missing`);
   python.unpackArchive(await modules.arrayBuffer(), "zip", { extractDir: "/suite" });
   send({ progress: "Starting the suite", part: 0.8 });
   python.runPython("import gc, sys; gc.disable(); sys.path.insert(0, '/suite')");
   driver = python.pyimport("suite.whatif.page");
-  page = driver.load(await choices.text());
+  page = driver.load(await choices.text(), await evidence.text());
   send({ ready: true });
 };
 
