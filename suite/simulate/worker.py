@@ -148,6 +148,7 @@ class Simulator:
         self.result = Simulation(self.stages, [*none], [*none], [*none], [0] * grid.inter, [0] * grid.inter)
         self.result.steps = [[] for _ in none]
         self.trace = self.result.trace if traced else None
+        self.parted = type(cost).parts is not CostModel.parts  # whether an op has spans of its parts
         self.ranks = [[self._rank(schedule, place, interval) for place in pipeline] for pipeline in where]
         for pipeline in self.ranks:
             self._connect(pipeline)
@@ -212,7 +213,7 @@ class Simulator:
         else:
             return
         kernel = self.kernel
-        if self.trace is not None and rank.idle_since is not None and needs(op, self.stages) is not None:
+        if self.trace is not None and rank.idle_since < kernel.now and needs(op, self.stages) is not None:
             self.trace.add(rank.rank, WAIT, rank.idle_since, kernel.now, op)
         rank.idle_since = None
         kind = op.kind
@@ -240,7 +241,8 @@ class Simulator:
             leaves = fed is not None and rank.routes[fed.stage][0] is not None
             size = int(self.cost.message(op)) if leaves else 0
             self.trace.add(rank.rank, CATEGORY[kind], kernel.now, end, op, size)
-            self.add_parts(rank, op, kernel.now, end)
+            if self.parted:
+                self.add_parts(rank, op, kernel.now, end)
         kernel.at(end, self._done, (rank, op))
 
     def add_parts(self, rank: _Rank, op: Op, start: float, end: float) -> None:

@@ -19,7 +19,7 @@ from suite.core.protocols import Chunk, CostModel
 from suite.core.trace import INSIDE, REDUCE, STEP, TIE, WAIT, Span
 from suite.core.values import is_number
 
-_FORWARD, _BACKWARD = Kind.FORWARD, Kind.BACKWARD  # attributes of an enum are slow to read
+_BACKWARD, _INPUT, _WEIGHT = Kind.BACKWARD, Kind.INPUT, Kind.WEIGHT  # attributes of an enum are slow to read
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.INPUT, Kind.WEIGHT, Kind.EVALUATE)
 
 
@@ -62,20 +62,15 @@ class Fixed(CostModel):
 
     def compute(self, op: Op) -> float:
         kind = op.kind
-        if kind is _FORWARD:
-            seconds = self.forward
-        elif kind is _BACKWARD:
-            seconds = self.backward
-        elif kind in (Kind.INPUT, Kind.WEIGHT):
+        if kind is _INPUT or kind is _WEIGHT:
             return self._split(op)
-        else:
-            seconds = self.forward
+        seconds = self.backward if kind is _BACKWARD else self.forward
         return seconds if isinstance(seconds, int | float) else _of_stage(seconds, op.stage, op)
 
     def _split(self, op: Op) -> float:
         whole = _of_stage(self.backward, op.stage, op)
         weight = whole / 2 if self.weight is None else _of_stage(self.weight, op.stage, op)
-        return weight if op.kind is Kind.WEIGHT else whole - weight
+        return weight if op.kind is _WEIGHT else whole - weight
 
     def message(self, op: Op) -> int:
         return self.message_bytes
