@@ -136,7 +136,7 @@ class ScheduleRun:
     def idle(self) -> float:
         """Idle share of the ranks' time."""
         busy = fsum(span.end - span.start for span in self.spans)
-        return 1 - busy / (len(self.rows) * self.found.makespan) if self.found.makespan else 0.0
+        return 1 - busy / (len(self.rows) * self.found.makespan)
 
     @property
     def stage_time(self) -> float:

@@ -96,8 +96,8 @@ class Page:
         """The further parts as JSON."""
         try:
             yield from map(as_json, self.more([*words]))
-        except SuiteError as error:
-            yield as_json(AnswerPart("refused", words=[str(error)]))
+        except Exception as error:
+            yield as_json(AnswerPart("refused", words=[message(error)]))
         gc.collect()
 
     def explain(self, number: int, index: int) -> str:

@@ -154,6 +154,8 @@ def _run(question: ViewQuestion, catalogue: Catalogue, name: str, key: str = "")
         build(policy, "weights", question.arguments("weights")),
         checked=pastes,
     )
+    if not run.ideal:
+        raise InvalidRequest("forward", question.text("forward"), "the ops of a microbatch take some time", "forward=1")
     if run.ops > MOST_OPS:
         legal = f"microbatches={max(1, run.interval.microbatches * MOST_OPS // run.ops)}"
         raise InvalidRequest("microbatches", run.interval.microbatches, f"{run.ops} ops, at most {MOST_OPS}", legal)
@@ -193,7 +195,7 @@ def _quantities(run: ScheduleRun) -> Mapping[str, float | None]:
     stream = run.interval.update_interval is not None
     return {
         "makespan": run.found.makespan,
-        "makespan over the ideal": run.found.makespan / run.ideal if run.ideal else None,
+        "makespan over the ideal": run.found.makespan / run.ideal,
         "idle share of the ranks": run.idle,
         "longest time from the first to the last pass of a rank": run.stage_time,
         "activations of the fullest rank": max(run.held),
@@ -218,7 +220,7 @@ def _fits(run: ScheduleRun, cap: str) -> bool:
 
 
 def _difference(one: ScheduleRun, other: ScheduleRun) -> str:
-    share = one.found.makespan / other.found.makespan - 1 if other.found.makespan else 0.0
+    share = one.found.makespan / other.found.makespan - 1
     time = f"{one.name} is {100 * abs(share):.1f} % {'slower' if share > 0 else 'faster'} than {other.name}"
     if abs(share) < 5e-4:
         time = f"{one.name} and {other.name} take equal time"

@@ -125,6 +125,7 @@ def test_a_sweep_names_the_value_from_which_the_other_schedule_is_faster(page: P
         (["rank=4"], UnknownName, "rank"),
         (["ranks=0"], InvalidRequest, "ranks"),
         (["link=-1"], InvalidRequest, "link"),
+        (["forward=0", "input=0", "weight=0"], InvalidRequest, "forward"),
         (["microbatches=2.5"], InvalidRequest, "microbatches"),
         (["schedule=zb_h1", "schedule.chunk=2"], UnknownName, "schedule.chunk"),
         (["schedule=zb_h1", "weights=stash"], InvalidRequest, "weights"),
