@@ -23,7 +23,7 @@ from suite.simulate.nearest import SetupFeatures
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations import layouts
 from suite.simulate.operations.setup import TrainingSetup
-from suite.simulate.operations.states import fullest_device
+from suite.simulate.operations.states import memory_of_ranks
 from suite.simulate.operations.step import TrainingSimulator, TrainingStep, simulate_step
 from suite.workload import flops
 from suite.workload.transformer import DecoderOnly
@@ -65,8 +65,8 @@ class Cluster(ABC, Generic[Layout]):
         """Every layout of a number of devices."""
 
     @abstractmethod
-    def memory(self, layout: Layout) -> Mapping[str, float]:
-        """Bytes of the fullest device by kind."""
+    def memory(self, layout: Layout) -> Sequence[Mapping[str, float]]:
+        """Bytes of a device of each pipeline rank by kind."""
 
     @abstractmethod
     def least_seconds(self, layout: Layout) -> float:
@@ -105,7 +105,7 @@ class Cluster(ABC, Generic[Layout]):
 
     def bytes(self, layout: Layout) -> float:
         """Bytes of the fullest device."""
-        return fsum(self.memory(layout).values())
+        return max(fsum(kinds.values()) for kinds in self.memory(layout))
 
     def rank(self, candidates: Iterable[Layout], devices: int, count: int) -> Ranking[Layout]:
         """The fastest layouts of some. Raises InvalidRequest if there are none."""
@@ -161,8 +161,8 @@ class StackCluster(Cluster[TrainingSetup]):
         order = schedule if pipeline > 1 else None
         return replace(self.base, schedule=order, sequence_parallel=tensor > 1, **sizes, **settings)  # type: ignore[arg-type]
 
-    def memory(self, layout: TrainingSetup) -> Mapping[str, float]:
-        return fullest_device(layout)
+    def memory(self, layout: TrainingSetup) -> Sequence[Mapping[str, float]]:
+        return memory_of_ranks(layout)
 
     def least_seconds(self, layout: TrainingSetup) -> float:
         return layouts.least_seconds(layout)
@@ -215,8 +215,8 @@ class SystemCluster(Cluster[SimulationPlan]):
         search.check_size(plan)
         return plan
 
-    def memory(self, layout: SimulationPlan) -> Mapping[str, float]:
-        return max((layout.budget(rank) for rank in range(layout.grid.inter)), key=lambda one: one.peak).by_kind()
+    def memory(self, layout: SimulationPlan) -> Sequence[Mapping[str, float]]:
+        return [layout.budget(rank).by_kind() for rank in range(layout.grid.inter)]
 
     def bytes(self, layout: SimulationPlan) -> float:
         return layout.peak

@@ -215,9 +215,19 @@ def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:
 
 
 def _memory(case: _Case, layout: Any) -> AnswerTable:
-    rows = [[kind, size / GB] for kind, size in case.cluster.memory(layout).items() if size]
-    rows += [["all", case.cluster.bytes(layout) / GB], ["limit", case.machine.memory / GB]]
-    return AnswerTable("Memory of the fullest device", ["kind", "GB"], rows, bars=1)
+    """Memory by kind: a row per kind, or per pipeline rank if there are several."""
+    ranks, limit = case.cluster.memory(layout), case.machine.memory / GB
+    kinds = [kind for kind in ranks[0] if any(each.get(kind) for each in ranks)]
+    if len(ranks) == 1:
+        rows = [[kind, ranks[0][kind] / GB] for kind in kinds]
+        rows += [["all", case.cluster.bytes(layout) / GB], ["limit", limit]]
+        return AnswerTable("Memory of a device", ["kind", "GB"], rows, bars=1)
+    rows = [
+        [f"rank {rank}", *(each.get(kind, 0) / GB for kind in kinds), fsum(each.values()) / GB]
+        for rank, each in enumerate(ranks)
+    ]
+    rows.append(["limit", *(None for _ in kinds), limit])
+    return AnswerTable("Memory of a device, GB", ["pipeline rank", *kinds, "all"], rows, bars=len(kinds) + 1)
 
 
 def _breakdown(case: _Case, step: SimulatedLayout[Any]) -> AnswerTable:

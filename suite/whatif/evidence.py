@@ -29,7 +29,7 @@ TABLES = {  # title and columns by the key of evidence.json
 
 def near(point: Point, evidence: Mapping[str, Sequence[Mapping[str, Json]]], count: int = 6) -> AnswerPart:
     """The `count` published claims and the `count` runs that are nearest to a point."""
-    tables = []
+    tables: list[AnswerTable] = []
     for kind, (title, columns) in TABLES.items():
         rated = [(distance(point, row["at"]), row) for row in evidence.get(kind, ())]
         found = [pair for pair in rated if pair[0] < distance(point, {})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from statistics import median
 
@@ -282,11 +283,11 @@ def _swept(question: ViewQuestion, catalogue: Catalogue, key: str) -> Iterator[A
         )
         draws: dict[str, list[float]] = {}
         for seed in range(SEEDS if key == "jitter" and value else 1):
-            for run in runs(question.changed(seed=question.whole("seed") + seed, **changes), catalogue):
-                try:
+            changed = question.changed(seed=question.whole("seed") + seed, **changes)
+            for each in filter(question.text, ("schedule", "versus")):
+                with suppress(InvalidRequest):  # a schedule may refuse a number of microbatches or ranks
+                    run = _run(changed, catalogue, question.text(each), each)
                     draws.setdefault(run.name, []).append(run.found.makespan / run.ideal)
-                except InvalidRequest:
-                    continue  # a schedule may refuse a number of microbatches or ranks
         for name, drawn in draws.items():
             curves.setdefault(name, {})[point] = median(drawn)
         series = [ChartSeries(name, [*curve], [*curve.values()]) for name, curve in curves.items()]

@@ -32,7 +32,6 @@ LEFT_OUT = (  # modules of these packages that a browser does not load
 )
 BASELINES = ("__init__.py", "gpipe.py", "pipedream.py", "spectrain.py")
 WEB = PACKAGE / "whatif" / "web"
-TYPES = {".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 
 def pyodide() -> Path:
@@ -82,8 +81,6 @@ def write_site(reports: Path) -> Path:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    extensions_map = SimpleHTTPRequestHandler.extensions_map | TYPES
-
     def log_message(self, *_: object) -> None:
         return
 

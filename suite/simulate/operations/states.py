@@ -78,10 +78,15 @@ def activations(setup: TrainingSetup, rank: int, in_flight: int) -> float:
     return in_flight * blocks * whole
 
 
-def fullest_device(setup: TrainingSetup) -> dict[str, float]:
-    """Bytes of the fullest device by kind. They follow from the order of the schedule, without a simulation."""
+def memory_of_ranks(setup: TrainingSetup) -> list[dict[str, float]]:
+    """Bytes of a device of each pipeline rank by kind. They follow from the order of the schedule."""
     held = [setup.schedule.in_flight(place, setup.interval) if setup.schedule else 1 for place in setup.places]
-    return max((memory(setup, rank, count) for rank, count in enumerate(held)), key=lambda kinds: fsum(kinds.values()))
+    return [memory(setup, rank, count) for rank, count in enumerate(held)]
+
+
+def fullest_device(setup: TrainingSetup) -> dict[str, float]:
+    """Bytes of the fullest device by kind."""
+    return max(memory_of_ranks(setup), key=lambda kinds: fsum(kinds.values()))
 
 
 def memory(setup: TrainingSetup, rank: int, in_flight: int) -> dict[str, float]:

@@ -110,7 +110,7 @@ def test_the_link_of_each_layout_gives_its_row() -> None:
 
 def test_a_model_that_does_not_fit_tells_what_is_missing_and_what_would_fit() -> None:
     found = answer("model=gpt3_13b machine=summit devices=4 batch=64")
-    rows = dict(table(found, "Memory of the fullest device"))
+    rows = dict(table(found, "Memory of a device"))
     assert f"{rows['all'] - rows['limit']:.1f} GB are missing" in found.words[1]
     fewest = fact(found, "fewest devices")
     assert fewest > 4
