@@ -153,7 +153,7 @@ def test_measured_numbers_belong_to_the_code_that_makes_them() -> None:
     # these decide the values of executors that name them as their sources, and of no other
     package_names = {"suite/claims", "suite/papers", "suite/gnn", "suite/simulate"}
     # these read what is there, or ask for runs
-    rooms = ("report", "doctor", "regression", "conformance", "artifact", "cli", "stats")
+    rooms = ("report", "doctor", "regression", "conformance", "artifact", "cli", "stats", "whatif")
     reading = {f"suite/{name}" for name in rooms}
     assert packages - folders <= package_names | reading
 
