@@ -214,18 +214,25 @@ class ScheduleRun:
         need = needs(span.op, self.place.stages)
         return None if need is None else self.makers[span.rank // self.grid.inter, need]
 
+    def cause(self, index: int) -> int | None:
+        """Index of the op whose end or message lets op number `index` start; None for an op that starts at once.
+
+        An update waits for the last op before it on any replica.
+        """
+        span, previous, needed = self.spans[index], self.previous[index], self.needed(index)
+        if span.op is not None and span.op.kind is Kind.UPDATE:
+            replicas = range(len(self.rows) // self.grid.inter)
+            same = [self.previous[self.makers[replica, span.op]] for replica in replicas]
+            return max((at for at in same if at is not None), key=lambda at: self.spans[at].end, default=None)
+        waits = previous is None or self.spans[previous].end < span.start
+        return needed if waits and needed is not None else previous
+
     @cached_property
     def critical(self) -> list[int]:
         """Indices of a chain of ops, each of which starts when the one before it allows, up to the last op."""
-        last = max(range(len(self.spans)), key=lambda index: self.spans[index].end)
-        chain = [last]
-        while self.spans[chain[-1]].start > 0:
-            span, previous, needed = self.spans[chain[-1]], self.previous[chain[-1]], self.needed(chain[-1])
-            waits = previous is None or self.spans[previous].end < span.start
-            following = needed if waits and needed is not None else previous
-            if following is None:
-                break
-            chain.append(following)
+        chain = [max(range(len(self.spans)), key=lambda index: self.spans[index].end)]
+        while self.spans[chain[-1]].start > 0 and (before := self.cause(chain[-1])) is not None:
+            chain.append(before)
         return chain[::-1]
 
     def explain(self, index: int) -> str:
