@@ -214,6 +214,6 @@ def _page(config: RunConfig) -> Path:
 
     try:
         write_site(Path(config.reports))
-    except MissingDependency as error:
+    except (MissingDependency, OSError) as error:
         print(f"no what-if page: {error}")
     return write_report(Path(config.reports), changed_settings)

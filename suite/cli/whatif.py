@@ -41,7 +41,7 @@ KEYS = {
 )
 def main(arguments: Arguments) -> int:
     words = [word for word in arguments.words if word.partition("=")[0] not in SERVER]
-    if words and not (arguments.serve or arguments.write):
+    if (words or arguments.json) and not (arguments.serve or arguments.write):
         return _print(arguments, words)
     return _serve(arguments, words)
 

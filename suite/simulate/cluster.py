@@ -28,7 +28,9 @@ from suite.simulate.operations.step import TrainingSimulator, TrainingStep, simu
 from suite.workload import flops
 from suite.workload.transformer import DecoderOnly
 
-COUNTS = tuple(sorted({times << power for times in (1, 3) for power in range(15)}))  # of devices that may suffice
+COUNTS = (*range(1, 65), *sorted({times << power for times in (2, 3) for power in range(5, 14)} - {64}))
+"""Numbers of devices that may suffice."""
+MOST_PASSES = 400_000  # of a layout with a pipeline: an order is counted pass by pass
 Layout = TypeVar("Layout", TrainingSetup, SimulationPlan)
 Range = tuple[float, float]
 
@@ -119,14 +121,15 @@ class Cluster(ABC, Generic[Layout]):
             return Ranking((), len(sized), 0, smallest)
         return Ranking(found.steps, found.tried, found.fit, smallest)
 
-    def fewest_devices(self) -> tuple[int, Layout] | None:
-        """The smallest of COUNTS on which a layout fits, and the smallest layout there; None if there is none."""
+    def smallest_layouts(self) -> Iterator[tuple[int, Layout]]:
+        """The smallest layout of each number of devices of COUNTS that has one, up to the first that fits."""
         for devices in COUNTS:
             sized = ((self.bytes(layout), layout) for layout in self.layouts(devices))
             size, layout = min(sized, key=lambda each: each[0], default=(0.0, None))
-            if layout is not None and size <= self.machine.memory:
-                return devices, layout
-        return None
+            if layout is not None:
+                yield devices, layout
+                if size <= self.machine.memory:
+                    return
 
 
 class StackCluster(Cluster[TrainingSetup]):
@@ -142,7 +145,8 @@ class StackCluster(Cluster[TrainingSetup]):
         self.base, self.ranges = base, ranges
 
     def layouts(self, devices: int) -> Iterable[TrainingSetup]:
-        return layouts.layouts(self.base, devices)
+        every = layouts.layouts(self.base, devices)
+        return (each for each in every if each.pipeline == 1 or _passes(each) <= MOST_PASSES)
 
     def given(
         self, devices: int, tensor: int, pipeline: int, microbatch: int, schedule: Schedule, **settings: str
@@ -159,7 +163,10 @@ class StackCluster(Cluster[TrainingSetup]):
         )
         sizes = {"tensor": tensor, "pipeline": pipeline, "data": data, "microbatch": microbatch}
         order = schedule if pipeline > 1 else None
-        return replace(self.base, schedule=order, sequence_parallel=tensor > 1, **sizes, **settings)  # type: ignore[arg-type]
+        found = replace(self.base, schedule=order, sequence_parallel=tensor > 1, **sizes, **settings)  # type: ignore[arg-type]
+        if order and _passes(found) > MOST_PASSES:
+            raise InvalidRequest("batch", self.batch, f"{_passes(found)} passes, at most {MOST_PASSES}", whole)
+        return found
 
     def memory(self, layout: TrainingSetup) -> Sequence[Mapping[str, float]]:
         return memory_of_ranks(layout)
@@ -249,6 +256,11 @@ class SystemCluster(Cluster[SimulationPlan]):
             changed = (replace(self.efficiency, **{name: end}) for end in ends)  # type: ignore[arg-type]
             low, high = (search.run(layout, self.machine, each).makespan for each in changed)
             yield name, ends, (low, high)
+
+
+def _passes(setup: TrainingSetup) -> int:
+    """Forward and backward passes of all stages of a pipeline."""
+    return 2 * setup.microbatches * setup.stages
 
 
 def replicas(devices: int, tensor: int, pipeline: int) -> int:

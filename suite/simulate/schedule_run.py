@@ -244,7 +244,9 @@ class ScheduleRun:
             sender = self.spans[needed]
             arrival = sender.end + (self.times.link if sender.rank != span.rank else 0.0)
             lines.append(f"It needs the output of {sender.op}, which arrives at {arrival:g}.")
-        idle = span.start - free
+        idle, last = span.start - free, self.cause(index)
+        if span.op is not None and span.op.kind is Kind.UPDATE and last is not None and last != previous:
+            lines.append(f"It waits for {self.spans[last].op} on rank {self.spans[last].rank}.")
         if idle > 0:
             lines.append(f"The rank is idle for {idle:g} before it.")
         elif previous is not None:

@@ -116,7 +116,7 @@ class PageReply:
 
 
 def as_json(data: object, put: Callable[[array[float]], object] = list) -> str:
-    """JSON of an answer, with `put` of each array of numbers in its place."""
+    """JSON of an answer, with `put` of each array of numbers in its place. Raises ValueError for an infinite number."""
 
     def plain(value: object) -> object:
         if isinstance(value, array):
@@ -125,4 +125,4 @@ def as_json(data: object, put: Callable[[array[float]], object] = list) -> str:
             return {each.name: getattr(value, each.name) for each in fields(value) if each.name != "explain"}
         raise TypeError(f"{value!r} is no plain data")
 
-    return json.dumps(data, default=plain)
+    return json.dumps(data, default=plain, allow_nan=False)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from suite.core.errors import InvalidRequest, UnknownName
-from suite.core.values import Json
+from suite.core.values import Json, format_typed
 
 TARGET, PARTIAL = "_target_", "_partial_"  # as in conf/
 Catalogue = Mapping[str, Any]  # groups of choices by name: schedules, weights, models, machines, systems, ...
@@ -43,6 +43,12 @@ def build(data: Any, key: str = "", more: Mapping[str, Any] | None = None) -> An
     arguments = {name: build(value, key) for name, value in data.items() if name not in (TARGET, PARTIAL)}
     if unknown := next((name for name in more or {} if name not in arguments), None):
         raise UnknownName("key", f"{key}.{unknown}", [f"{key}.{name}" for name in arguments])
+    for name, value in (more or {}).items():
+        usual, kind = arguments[name], type(arguments[name])
+        if usual is not None and type(value) not in (kind, *([int] if kind is float else [])):
+            raise InvalidRequest(
+                f"{key}.{name}", value, f"as {format_typed(usual)}", f"{key}.{name}={format_typed(usual)}"
+            )
     arguments |= more or {}
     if TARGET not in data:
         return arguments

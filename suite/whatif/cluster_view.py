@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import fsum
 from typing import Any
+from urllib.parse import urlencode
 
 from suite.core.errors import InvalidRequest
 from suite.core.units import si
-from suite.core.words import shell_line
+from suite.core.words import shell_line, value_of
 from suite.simulate.block_model import SystemModel
-from suite.simulate.cluster import COUNTS, Ranking, SimulatedLayout, StackCluster, SystemCluster, replicas
+from suite.simulate.cluster import Ranking, SimulatedLayout, StackCluster, SystemCluster, replicas
 from suite.simulate.nearest import SetupFeatures, nearest
 from suite.simulate.network.machine import Machine
 from suite.simulate.operations.generation import generations
@@ -92,10 +93,6 @@ class _Case:
     def built(self, group: str, key: str) -> Any:
         """The object of an open key, with the arguments of the question in place of its own."""
         data, arguments = chosen(self.catalogue, group, self.question.text(key)), self.question.arguments(key)
-        for name, value in arguments.items():
-            kind = type(data.get(name, value))
-            if kind in (dict, list) or type(value) not in (kind, *([int] if kind is float else [])):
-                raise InvalidRequest(f"{key}.{name}", value, f"as {data[name]}", f"{key}.{name}={data[name]}")
         try:
             return build(data, key, arguments)
         except InvalidRequest as error:
@@ -192,10 +189,12 @@ def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:
     words = [f"{by} does not read {word}." for word in question.words if key_of(word) not in case.reads]
     if not ranking.fastest:
         size, smallest = ranking.smallest
-        which = f"The smallest of {ranking.tried} layouts ({case.words(smallest)})" if case.searched else "The layout"
+        which = (
+            f"No layout fits: the smallest ({case.words(smallest)})" if case.searched else "The layout does not fit: it"
+        )
         words.insert(0, f"{which} needs {si(size, 'B')} on its fullest device.")
         words.insert(1, f"A device has {si(memory, 'B')}, so {si(size - memory, 'B')} are missing.")
-        return AnswerPart(title=title, words=words, facts=[_fewest(case)], tables=[_memory(case, smallest)])
+        return AnswerPart(title=title, words=words, tables=[_memory(case, smallest)])
     best = ranking.fastest[0]
     size, tokens, percent = cluster.bytes(best.layout), cluster.tokens_per_second(best), cluster.percent_of_peak(best)
     facts = [
@@ -242,27 +241,30 @@ def _fastest(case: _Case) -> AnswerTable:
     for step in case.ranking.fastest:
         given = ["layout=given", *case.words(step.layout).split()]
         kept = {*case.reads} - {key_of(word) for word in given}
-        link = "&".join(("#view=cluster", *(word for word in case.question.words if key_of(word) in kept), *given))
+        words = [word for word in case.question.words if key_of(word) in kept]
+        link = f"#{urlencode([(word.partition('=')[0], value_of(word)) for word in ('view=cluster', *words, *given)])}"
         speed = cluster.tokens_per_second(step), cluster.percent_of_peak(step), cluster.bytes(step.layout) / GB
         rows.append([CellLink(" ".join(given[1:]), link), step.seconds, *speed])
     columns = ["layout", "s per step", "tokens per second and device", "% of peak", "GB"]
     return AnswerTable("Fastest layouts", columns, rows, bars=1)
 
 
-def _fewest(case: _Case) -> Fact:
-    found, batch = case.cluster.fewest_devices(), f"batches of {case.batch} sequences"
-    if found is None:
-        return Fact("fewest devices", f"none up to {COUNTS[-1]} for {batch}")
-    devices, layout = found
-    each = si(case.cluster.bytes(layout), "B")
-    return Fact("fewest devices", f"{devices} for {batch}: {case.words(layout)}, {each} per device", devices)
+def _fewest(case: _Case) -> Iterator[AnswerPart]:
+    """The fewest devices on which a layout fits, after each number of devices that is tried."""
+    batch = f"batches of {case.batch} sequences"
+    for devices, layout in case.cluster.smallest_layouts():
+        size = case.cluster.bytes(layout)
+        text = f"none up to {devices} for {batch}"
+        if fits := size <= case.machine.memory:
+            text = f"{devices} for {batch}: {case.words(layout)}, {si(size, 'B')} per device"
+        yield AnswerPart("fewest", "Fewest devices", facts=[Fact("fewest devices", text, devices if fits else None)])
 
 
 def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
     """The fewest devices, the known error of the simulator, and the constants on which the answer depends."""
     case = _case(question, catalogue)
+    yield from _fewest(case)
     if case.ranking.fastest:
-        yield AnswerPart("fewest", "Fewest devices", facts=[_fewest(case)])
         yield _known_error(case)
         yield _constants(case)
 
@@ -285,7 +287,11 @@ def _known_error(case: _Case) -> AnswerPart:
         return AnswerPart("error", words=words)
     near = nearest(case.cluster.features(case.ranking.fastest[0].layout), cells)
     error = 100 * fsum(abs(cell[7]) for cell in near) / len(near)
-    words = [f"Simulated throughput is off by {error:.1f} % on average on the {len(near)} nearest public measurements."]
+    stacks = " of current stacks" if case.question.text("system") else ""
+    words = [
+        f"Simulated throughput is off by {error:.1f} % on average on the {len(near)} nearest public measurements"
+        f"{stacks}. A negative error is a simulator that is too slow."
+    ]
     rows = [[cell[0], cell[1], cell[2], cell[6], 100 * cell[7], cell[8]] for cell in near]
     columns = ["measurement", "family", "generation", "devices", "error, %", "source"]
     return AnswerPart("error", words=words, tables=[AnswerTable("Known error", columns, rows, bars=4)])
@@ -301,11 +307,9 @@ def _constants(case: _Case) -> AnswerPart:
         else:
             rows.append([name, *ends, *changes, widest])
     rows.sort(key=lambda row: -row[-1])
-    source = (
-        "conf/efficiency, or half to twice the value,"
-        if case.question.text("system")
-        else "suite/simulate/operations/sources.yaml"
-    )
-    note = f"{dropped} further constants change the step by less than {SMALL} %. Ranges are those of {source}."
+    source = "Ranges are those of suite/simulate/operations/sources.yaml; that of products spans all fitted constants."
+    if case.question.text("system"):
+        source = "Ranges are those of conf/efficiency; without one, half to twice the value."
+    note = f"{dropped} further constants change the step by less than {SMALL} %. {source}"
     columns = ["constant", "low", "high", "step at low, %", "step at high, %", "largest change, %"]
     return AnswerPart("constants", tables=[AnswerTable("Sensitivity", columns, rows, note, bars=5)])

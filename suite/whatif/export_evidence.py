@@ -28,6 +28,7 @@ Row: TypeAlias = "dict[str, Json]"
 SYSTEMS = names("system")
 SCHEDULE = "override /schedule"  # a default of a system
 MODELS = {row["id"]: row for row in load.settings()["models"]}  # as published
+OP_TIMES = {"tf": "forward", "tb": "input", "tw": "weight", "tcomm": "link"}  # keys of the page by names in claims
 RANKS = ("stages", "pipeline_stages", "g_inter", "p", "ranks")  # names of the ranks of a pipeline in claims
 
 
@@ -52,7 +53,7 @@ def run_row(entry: StoredRecord, catalogue: Catalogue) -> Row | None:
     """A run with a batch time that others can be compared with, and a schedule of the page; None for another record."""
     record, config, time = entry.record, entry.record.config, derive.samples(entry.record, derive.BATCH_TIME).median
     point = schedule_point(config, catalogue)
-    if record.outcome is not Outcome.OK or not derive.comparable(record) or math.isnan(time) or not point:
+    if record.outcome is not Outcome.OK or not derive.comparable(record) or not time > 0 or not point:
         return None
     flops, tokens = (derive.samples(record, name).median for name in ("flops_per_batch_6nd", "tokens_per_batch"))
     parameters = derive.ratio(flops, 6 * tokens)
@@ -60,7 +61,7 @@ def run_row(entry: StoredRecord, catalogue: Catalogue) -> Row | None:
     at |= {"weights": weights_of(config, catalogue), "system": system_of(config).partition(" ")[0]}
     at |= {"model": value_at(config, "model.name"), "machine": value_at(config, "executor.machine.name")}
     at["devices"] = point["ranks"] * point.get("replicas", 1) * (whole_at(config, "grid.tensor") or 1)
-    at["parameters"] = rounded(parameters) if math.isfinite(parameters) else None
+    at["parameters"] = rounded(parameters) if 0 < parameters < math.inf else None
     title = text_at(config, "experiment", "title") or record.experiment
     return {
         "run": f"{named(record.label)} ({title}{f', {entry.machine}' if entry.machine else ''})",
@@ -119,6 +120,7 @@ def claim_point(claim: Claim, catalogue: Catalogue) -> tuple[Row, Row]:
     elif schedule and ranks > 1:
         chunks, own = whole_of(given, "chunks", "v"), catalogue["schedules"][schedule]["schedule"].get("chunks")
         point = {"view": "schedule", **piped, "schedule.chunks": chunks if own and chunks != own else 0}
+        point |= {key: given.get(name) for name, key in OP_TIMES.items()}
     weights = weights_of(catalogue["schedules"].get(schedule, {}), catalogue)
     at = piped | placed | {"weights": weights, "parameters": MODELS.get(model, {}).get("parameters")}
     return stated(at, catalogue), {key: value for key, value in point.items() if value}

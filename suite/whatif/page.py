@@ -58,9 +58,12 @@ class Page:
         """The answer, with a command that computes it too. Raises SuiteError for what cannot run."""
         given = [*words]
         view, question = self.question(given)
-        found: AnswerPart = VIEWS[view].answer(question, self.catalogue)
+        try:
+            found: AnswerPart = VIEWS[view].answer(question, self.catalogue)
+        except ArithmeticError as error:
+            raise InvalidRequest(f"these numbers: {error}", rule="a simulation can compute with them") from error
         self.timelines = found.timelines
-        return replace(found, command=found.command or shell_line("whatif", self.words(given)))
+        return replace(found, command=found.command or shell_line("whatif", self.words(given) or [f"{VIEW}={FIRST}"]))
 
     def more(self, words: Iterable[str]) -> Iterator[AnswerPart]:
         """Further parts of the answer, which take longer."""
@@ -70,13 +73,12 @@ class Page:
 
     # What the worker calls
 
-    def define(self, names: pasted.Names | None) -> None:
-        """Set the definitions of pasted Python; None where none was run."""
-        self.catalogue[pasted.NAME] = names
-
-    def reply(self, words: Iterable[str]) -> tuple[str, array[float]]:
+    def reply(self, words: Iterable[str], *, run: bool = False) -> tuple[str, array[float]]:
         """Answer, shortest words and form as JSON, in which {from, to} is a range of the buffer. An error is an
         answer too.
+
+        Args:
+            run: Whether the reader allows pasted Python to run.
         """
         given, numbers = [*words], array("d")
 
@@ -86,17 +88,19 @@ class Page:
 
         form = self.form(given)
         try:
-            reply = PageReply(form, self.answer(given), self.words(given))
-        except Exception as error:  # pasted Python may raise anything
+            text = self.question(given)[1].values.get(pasted.NAME, "")
+            self.catalogue[pasted.NAME] = pasted.run(text) if run and pasted.is_python(text) else None
+            return as_json(PageReply(form, self.answer(given), self.words(given)), put), numbers
+        except BaseException as error:  # pasted Python may raise anything
             self.timelines = ()
-            reply = PageReply(form, error=message(error), key=error.key if isinstance(error, InvalidRequest) else "")
-        return as_json(reply, put), numbers
+            key = error.key if isinstance(error, InvalidRequest) else ""
+            return as_json(PageReply(form, error=message(error), key=key)), array("d")
 
     def parts(self, words: Iterable[str]) -> Iterator[str]:
         """The further parts as JSON."""
         try:
             yield from map(as_json, self.more([*words]))
-        except Exception as error:
+        except BaseException as error:
             yield as_json(AnswerPart("refused", words=[message(error)]))
         gc.collect()
 
@@ -132,7 +136,7 @@ class Page:
             yield {**shown, "kind": "text", "choices": [], "rare": len(own) > MANY}
 
 
-def message(error: Exception) -> str:
+def message(error: BaseException) -> str:
     """Text of an error. One of pasted Python has its type and the line of the text."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == pasted.NAME]
     where = f" (line {lines[-1]} of the pasted text)" if lines else ""

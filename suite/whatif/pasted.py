@@ -7,7 +7,8 @@
                 yield kind, place.stage, index
 
 `def program(place, interval)` yields the ops that may run next instead and is sent the op that ran; `in_flight(place,
-interval)` then promises a bound of forward passes in flight. The page's worker runs the text; this module never does.
+interval)` then promises a bound of forward passes in flight. The page's worker runs the text after a press of Run; the
+command line never does.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ Names = Mapping[str, Any]  # definitions of pasted Python, by name
 _LEGAL = "def order(place, microbatches), which yields kind, stage and index; or a row per rank, such as 0F0,0B0"
 
 
-def globals_of_code() -> dict[str, Any]:
-    """Names that pasted Python may use: those of suite.core.op."""
-    return dict(vars(op))
+def run(text: str) -> Names:
+    """Definitions of pasted Python, which may use the names of suite.core.op. Raises what the text raises."""
+    names = dict(vars(op))
+    exec(compile(text, NAME, "exec"), names)
+    return names
 
 
 def is_python(text: str) -> bool:

@@ -16,7 +16,7 @@ from suite.whatif.catalogue import TARGET, Catalogue
 
 Config = Mapping[str, Json]
 PIPELINES = ("real", "emulated", "replay", "check")  # kinds of executors that the schedule view shows
-_WORD = re.compile(r"[\w.]+=[\w.+-]+")
+_WORD = re.compile(r"[\w.]+=[\w.-]+")  # a plus sign is a space in a link
 
 
 def point_words(config: Config, catalogue: Catalogue) -> list[str]:

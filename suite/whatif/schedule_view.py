@@ -90,7 +90,7 @@ def keys(catalogue: Catalogue) -> tuple[Key, ...]:
             most=1,
             rare=True,
         ),
-        Key("cap", "number", "", "Most activations that a rank may hold", optional=True),
+        Key("cap", "number", "", "Limit of activations per rank; marks schedules that hold more", optional=True),
         Key("sweep", "choice", "", "Key to vary in a chart", choices=tuple(SWEEPS), optional=True),
         Key("pasted", "text", "", "Schedule file of PyTorch, or Python that orders ops", optional=True),
     )
@@ -193,17 +193,19 @@ def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:
 
 
 def _quantities(run: ScheduleRun) -> Mapping[str, float | None]:
-    stream = run.interval.update_interval is not None
+    every, steps = run.interval.update_interval, len(run.found.steps[0])
+    steady = every is not None and steps >= 4 and run.interval.microbatches % every == 0
     return {
         "makespan": run.found.makespan,
         "makespan over the ideal": run.found.makespan / run.ideal,
-        "idle share of the ranks": run.idle,
+        "idle share of the ranks, %": 100 * run.idle,
         "longest time from the first to the last pass of a rank": run.stage_time,
         "activations of the fullest rank": max(run.held),
         "messages between ranks per microbatch": run.messages,
         "ops on the critical path": len(run.critical),
-        "time per update of a full pipeline": run.found.period if stream else None,
+        "time per update of a full pipeline": run.found.period if steady else None,
         "weight versions on the fullest stage": max((each.peak for each in run.versions), default=1),
+        "weight versions on stage 0": run.versions[0].peak if run.versions else None,
     }
 
 
@@ -229,7 +231,10 @@ def _difference(one: ScheduleRun, other: ScheduleRun) -> str:
         f"{abs(mine - yours):.3g} {'more' if mine > yours else 'fewer'}" if mine != yours else "equally many"
         for mine, yours in ((max(one.held), max(other.held)), (one.messages, other.messages))
     )
-    return f"{time}. Its fullest rank holds {held} activations, and its ranks send {sent} messages per microbatch."
+    return (
+        f"{time}. The fullest rank of {one.name} holds {held} activations, and its ranks send {sent} messages per "
+        "microbatch."
+    )
 
 
 def point(question: ViewQuestion, catalogue: Catalogue) -> Point:
@@ -252,7 +257,8 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
     for name, choice in catalogue["schedules"].items():
         if (choice["update_interval"] is not None) is streams:
             try:
-                run = _run(question, catalogue, name)
+                own = (key for key in ("schedule", "versus") if question.text(key) == name)
+                run = _run(question, catalogue, name, next(own, ""))
                 _ = run.found
                 found.append(run)
             except SuiteError as error:
@@ -262,9 +268,9 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
 
 def _league(found: Sequence[ScheduleRun], refused: Sequence[str], cap: str) -> AnswerTable:
     ordered = sorted(found, key=lambda run: (not _fits(run, cap), run.found.makespan, max(run.held), run.name))
-    columns = ["schedule", "makespan", "idle share", "activations", "messages per microbatch", "fits cap"]
+    columns = ["schedule", "makespan", "idle share, %", "activations", "messages per microbatch", "fits cap"]
     rows: list[list[str | float | bool]] = [
-        [run.name, run.found.makespan, run.idle, max(run.held), run.messages, _fits(run, cap)] for run in ordered
+        [run.name, run.found.makespan, 100 * run.idle, max(run.held), run.messages, _fits(run, cap)] for run in ordered
     ]
     most = None if cap else len(columns) - 1
     last = ["Schedules that hold more than cap come last."] if cap else []
@@ -285,11 +291,13 @@ def _swept(question: ViewQuestion, catalogue: Catalogue, key: str) -> Iterator[A
         for seed in range(SEEDS if key == "jitter" and value else 1):
             changed = question.changed(seed=question.whole("seed") + seed, **changes)
             for each in filter(question.text, ("schedule", "versus")):
-                with suppress(InvalidRequest):  # a schedule may refuse a number of microbatches or ranks
+                with suppress(SuiteError):  # a schedule may refuse a number of microbatches or ranks
                     run = _run(changed, catalogue, question.text(each), each)
                     draws.setdefault(run.name, []).append(run.found.makespan / run.ideal)
         for name, drawn in draws.items():
             curves.setdefault(name, {})[point] = median(drawn)
+        if not curves:
+            continue
         series = [ChartSeries(name, [*curve], [*curve.values()]) for name, curve in curves.items()]
         chart = AnswerChart(f"Makespan over {key}", key, "makespan over the ideal", series)
         yield AnswerPart("sweep", words=[*_crossings(key, curves)], charts=[chart])
@@ -303,8 +311,8 @@ def _crossings(key: str, curves: Curves) -> Iterator[str]:
     faster = [(at, one if mine[at] < yours[at] else other) for at in mine if at in yours and mine[at] != yours[at]]
     for name, points in groupby(faster, key=lambda each: each[1]):
         values = [at for at, _ in points]
-        if len(values) == len(faster):
-            yield f"{name} is faster at every point where the two differ."
-        else:
-            until = " on" if values[-1] == faster[-1][0] else f" to {key}={values[-1]:g}"
-            yield f"{name} is faster from {key}={values[0]:g}{until}."
+        until = " on" if values[-1] == faster[-1][0] else f" to {key}={values[-1]:g}"
+        yield f"{name} is faster from {key}={values[0]:g}{until}."
+    equal = [f"{at:g}" for at in mine if mine[at] == yours.get(at)]
+    if equal:
+        yield f"Both take equal time at {key}={', '.join(equal)}."

@@ -81,6 +81,10 @@ def write_site(reports: Path) -> Path:
 
 
 class _Handler(SimpleHTTPRequestHandler):
+    def end_headers(self) -> None:
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # a <meta> cannot say it
+        super().end_headers()
+
     def log_message(self, *_: object) -> None:
         return
 

@@ -33,6 +33,7 @@ REASONS = {
     ("suite/cli/main.py", "a module by its name"): "names from a table in that file",
     ("suite/config/compose.py", "a pickle"): "copies of parsed YAML within the process",
     ("suite/config/locate.py", "a module by its name"): "modules of the suite, or of a folder in launch.python_path",
+    ("suite/whatif/pasted.py", "evaluated text"): "Python of the page's reader, in a browser, after a press of Run",
     ("suite/whatif/catalogue.py", "a module by its name"): "classes of conf/, which a word of a link cannot name",
     ("suite/config/typed_yaml.py", "yaml.load"): "the C version of the safe loader",
     ("suite/engine/checkpoint/model_files.py", "torch.load"): "weights_only=True reads tensors, and refuses the rest",

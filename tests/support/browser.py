@@ -218,7 +218,7 @@ class Tab:
                 yield f"navigated: {seen['frame']['url']}"
 
     def _own(self, url: str) -> bool:
-        at_home = bool(self.home) and url.startswith(self.home)
+        at_home = bool(self.home) and url.removeprefix("blob:").startswith(self.home)
         return at_home or url.startswith("data:") or url.partition("#")[0] == self.url or url == "about:blank"
 
     def close(self) -> None:

@@ -28,37 +28,53 @@ const shown = (value) => {
 // Words of the question: the link, a saved view and the command hold the same ones
 
 let words = [];
-let allowed = ""; // pasted Python that the reader typed, or allowed by Run
-const fragmentOf = (list) =>
-  new URLSearchParams(list.map((word) => [word.slice(0, word.indexOf("=")), word.slice(word.indexOf("=") + 1)])).toString();
+const kept = {}; // words of the other views
+const keyOf = (word) => word.slice(0, word.indexOf("="));
+const valueOf = (key) => words.findLast((word) => keyOf(word) === key)?.slice(key.length + 1) ?? "";
+const fragmentOf = (list) => new URLSearchParams(list.map((word) => [keyOf(word), word.slice(keyOf(word).length + 1)])).toString();
 const wordsOf = (fragment) => [...new URLSearchParams(fragment)].map(([key, value]) => `${key}=${value}`);
-const valueOf = (key) => words.findLast((word) => word.startsWith(`${key}=`))?.slice(key.length + 1) ?? "";
-const setWord = (key, value, standard) => {
-  words = words.filter((word) => !word.startsWith(`${key}=`) && !word.startsWith(`${key}.`));
-  if (value !== standard) words.push(`${key}=${value}`);
-};
 
-// The worker
+// The worker. One that is busy with an older question for long is replaced.
 
+const PATIENCE = 5000; // milliseconds without a word of the worker
+const SOON = 300; // milliseconds until a missing answer is announced
 let worker = null;
 let asked = 0;
 let sent = 0;
+let heard = 0;
+let busy = false;
+let announced = 0;
 const timing = { redraws: [], first: 0 }; // milliseconds, for measurements
 
-const ask = () => {
+const launch = () => {
+  // a worker from a blob obeys the page's own content security policy, one from a file would not
+  const source = `import ${JSON.stringify(new URL("worker.js", location.href).href)};`;
+  worker?.terminate();
+  worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })), { type: "module" });
+  worker.onmessage = receive;
+  worker.onerror = (event) => receive({ data: { failed: event.message || "its worker did not load" } });
+  busy = false;
+};
+
+const ask = (run = false) => {
   if (!worker) return;
+  if (busy && performance.now() - heard > PATIENCE) launch();
   asked += 1;
-  sent = performance.now();
-  const code = valueOf("pasted");
-  worker.postMessage({ id: asked, kind: "answer", words, ...(code && code === allowed ? { code } : {}) });
+  [sent, heard, busy] = [performance.now(), performance.now(), true];
+  clearTimeout(announced);
+  announced = setTimeout(() => { byId("busy").textContent = "Computing …"; }, SOON);
+  worker.postMessage({ id: asked, kind: "answer", words, run });
 };
 
 const explain = (number, index) => worker.postMessage({ id: asked, kind: "explain", number, index });
 
 const receive = ({ data }) => {
+  heard = performance.now();
   if (data.progress) {
+    byId("status").hidden = false;
     byId("status").replaceChildren(make("p", { textContent: `${data.progress} …` }), make("progress", { value: data.part }));
   } else if (data.failed) {
+    byId("status").hidden = false;
     byId("status").replaceChildren(make("p", { textContent: `The page could not start: ${data.failed}` }));
   } else if (data.ready) {
     byId("status").hidden = true;
@@ -68,7 +84,12 @@ const receive = ({ data }) => {
   } else if (data.id === asked) {
     if (data.kind === "answer") show(data);
     if (data.kind === "part") showPart(data);
-    if (data.kind === "done") document.body.dataset.done = asked;
+    if (data.kind === "done" || data.error) {
+      busy = false;
+      clearTimeout(announced);
+      byId("busy").textContent = "";
+      document.body.dataset.done = asked;
+    }
   }
 };
 
@@ -113,15 +134,22 @@ const fill = ({ views, view, fields }) => {
   for (const field of fields) {
     const box = form.elements[field.name];
     if (box !== document.activeElement) box.value = field.value;
-    box.closest("label").hidden = field.name === "pasted" && ![valueOf("schedule"), valueOf("versus")].includes("pasted");
+    if (field.name === "pasted") box.closest("label").hidden = ![valueOf("schedule"), valueOf("versus")].includes("pasted");
   }
 };
 
-const changed = (event) => {
-  const { name, value, dataset } = event.target;
-  if (name === "view") words = value === "schedule" ? [] : [`view=${value}`];
-  else setWord(name, value, dataset.standard);
-  if (name === "pasted") allowed = value;
+const changed = ({ target: { name, value, dataset } }) => {
+  const fields = [...byId("form").elements].filter((box) => box.name !== "view").map((box) => box.name);
+  const view = byId("form").elements.view.value;
+  const current = name === "view" ? valueOf("view") || "schedule" : view;
+  words = words.filter((word) => fields.includes(keyOf(word)) && keyOf(word) !== name && !keyOf(word).startsWith(`${name}.`));
+  if (name === "view") {
+    kept[current] = words;
+    words = kept[value] ?? [];
+  } else if (value !== dataset.standard) {
+    words.push(`${name}=${value}`);
+  }
+  if (view !== "schedule") words.unshift(`view=${view}`);
   ask();
 };
 
@@ -174,10 +202,10 @@ const lines = ({ title, x, y, series }) => {
   const down = (value) => height - foot - ((value - bottom) / (ceiling - bottom)) * (height - foot - top);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   const text = (content, place) => Object.assign(svg.appendChild(drawn("text", place)), { textContent: content });
-  for (const tick of ticksOf(ceiling - bottom, 5)) {
-    const at = down(bottom + tick);
+  for (const tick of ticksOf(ceiling, (5 * ceiling) / (ceiling - bottom)).filter((each) => each >= bottom)) {
+    const at = down(tick);
     svg.append(drawn("line", { class: "grid", x1: left, x2: width - 10, y1: at, y2: at }));
-    text(shown(bottom + tick), { x: left - 6, y: at + 4, "text-anchor": "end" });
+    text(shown(tick), { x: left - 6, y: at + 4, "text-anchor": "end" });
   }
   for (const tick of ticksOf(most - least)) text(shown(least + tick), { x: across(least + tick), y: height - foot + 16, "text-anchor": "middle" });
   text(x, { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" });
@@ -228,8 +256,8 @@ class Timeline {
     this.columns.row.forEach((row, index) => this.byRow[row].push(index));
     this.canvas = make("canvas", { tabIndex: 0, role: "application" });
     this.canvas.setAttribute("aria-label", `Timeline of ${data.name}. Arrow keys select an op, plus and minus zoom, 0 shows all, space plays.`);
-    const details = make("details", {}, make("summary", { textContent: `Ops of ${data.name} as a table` }));
-    details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(this.list()); });
+    const details = make("details", {}, make("summary", { textContent: `Ops and curves of ${data.name} as tables` }));
+    details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(...this.list()); });
     this.figure = make("figure", { className: "timeline" }, make("h3", { textContent: `${data.name}: ${shown(data.makespan)}` }), this.canvas, details);
     this.listen();
   }
@@ -239,12 +267,20 @@ class Timeline {
     return `${this.data.kinds[kind[index]]}${microbatch[index]}${"'".repeat(chunk[index])}`;
   }
 
+  // Tables behind the picture: its ops, named as the suite prints them, and the steps of its curves
   list() {
-    const { row, stage, start, end } = this.columns;
-    const count = Math.min(start.length, MOST_LISTED);
-    const rows = Array.from({ length: count }, (_, index) => [this.label(index), this.data.rows[row[index]], stage[index], start[index], end[index]]);
-    const note = count < start.length ? `The first ${count} of ${start.length} ops; the command with --json prints all.` : "";
-    return table({ title: `Ops of ${this.data.name}`, columns: ["op", "rank", "stage", "start", "end"], rows, note });
+    const { row, stage, kind, index: microbatch, start, end } = this.columns;
+    const ops = Array.from(start, (_, index) => [`${stage[index]}${this.data.kinds[kind[index]]}${microbatch[index]}`, this.data.rows[row[index]], start[index], end[index]]);
+    const steps = (list, what) => list.flatMap(({ x, y }, place) => Array.from(x, (time, step) => [`${what} ${place}`, time, y[step]]));
+    const limited = (title, columns, rows) => table({
+      title: `${title} of ${this.data.name}`, columns, rows: rows.slice(0, MOST_LISTED),
+      note: rows.length > MOST_LISTED ? `The first ${MOST_LISTED} of ${rows.length} rows; the command with --json prints all.` : "",
+    });
+    return [
+      limited("Ops", ["op", "rank", "start", "end"], ops),
+      limited("Activations", ["rank", "from", "activations"], steps(this.memory, "rank")),
+      ...(this.versions.length ? [limited("Weight versions", ["stage", "from", "versions"], steps(this.versions, "stage"))] : []),
+    ];
   }
 
   size() {
@@ -400,6 +436,7 @@ class Timeline {
         ArrowLeft: () => this.select(own[Math.max(place - 1, 0)]),
         ArrowDown: () => this.select(beside(row + 1)),
         ArrowUp: () => this.select(beside(row - 1)),
+        Home: () => this.select(own[0]), End: () => this.select(own[own.length - 1]),
         "+": () => zoom(0.8), "=": () => zoom(0.8), "-": () => zoom(1.25), 0: () => look(0, whole()), " ": play,
       };
       if (event.ctrlKey || event.altKey || event.metaKey || !acts[event.key]) return;
@@ -472,23 +509,23 @@ const showTimelines = (list, numbers) => {
 
 // Answers
 
-const show = (data) => {
-  fill(data.form);
-  const { error = "", key = "" } = data;
+const show = ({ form, answer, state, numbers, error = "", key = "" }) => {
+  if (form) fill(form);
   const alarm = byId("error");
   alarm.hidden = !error;
   alarm.textContent = error;
   alarm.classList.toggle("drawing", error.includes(" | "));
-  for (const box of byId("form").elements) box.setAttribute?.("aria-invalid", String(Boolean(error) && box.name === key));
+  for (const box of byId("form").elements) {
+    if (box.name) box.setAttribute("aria-invalid", String(Boolean(error) && box.name === key));
+  }
+  byId("share").hidden = Boolean(error);
   for (const id of ["answer", "timelines", "tables", "parts"]) byId(id).classList.toggle("stale", Boolean(error));
-  const code = valueOf("pasted");
-  if (error && key === "pasted" && code && code !== allowed) {
-    const run = make("button", { type: "button", textContent: "Run the Python of this link" });
-    run.addEventListener("click", () => { allowed = code; ask(); });
+  if (error && key === "pasted" && valueOf("pasted")) {
+    const run = make("button", { type: "button", textContent: "Run this Python" });
+    run.addEventListener("click", () => ask(true));
     alarm.append(" ", run);
   }
   if (!error) {
-    const { answer, state, numbers } = data;
     words = state;
     history.replaceState(null, "", `#${fragmentOf(words)}`);
     byId("title").textContent = answer.title;
@@ -529,9 +566,7 @@ const begin = () => {
     byId("status").replaceChildren(make("p", {}, "A browser runs this page only from a server. This command serves it: ", make("code", { textContent: `suite whatif --serve ${quoted}`.trim() })));
     return;
   }
-  worker = new Worker("worker.js", { type: "module" });
-  worker.onmessage = receive;
-  worker.onerror = (event) => receive({ data: { failed: event.message || "its worker did not load" } });
+  launch();
   byId("form").addEventListener("input", changed);
   byId("form").addEventListener("submit", (event) => event.preventDefault());
   byId("copy-command").addEventListener("click", () => copy(byId("command").textContent, "Command"));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -93,11 +94,19 @@ def setting(draw: random.Random) -> list[str]:
     return words + [f"{key}={value}" for key, value in others.items() if draw.random() < 0.3]
 
 
+def cluster(draw: random.Random) -> list[str]:
+    """Words of a cluster view that is answered in a moment."""
+    system = draw.choice(["", "axonn", "axonn_samo", "megatron_lm"])
+    words = [f"model={draw.choice(['gpt3_xl', 'gpt3_2_7b'])}", f"machine={draw.choice(['a100', 'h100', 'summit'])}"]
+    words += [f"devices={draw.choice([4, 8, 12])}", "batch=24", f"layout={draw.choice(['search', 'given'])}"]
+    return ["view=cluster", *words, *([f"system={system}"] if system else []), f"pipeline={draw.choice([1, 2, 4])}"]
+
+
 def test_numbers_equal_those_of_the_command_line_op_for_op(desk: Tab) -> None:
     draw, page = generator("settings"), Page(json.loads(json.dumps(choices())))
     refused = 0
     for _ in range(1000 if EXHAUSTIVE in os.environ else DRAWN):
-        words = setting(draw)
+        words = setting(draw) if draw.random() < 0.9 else cluster(draw)
         theirs, numbers = desk.evaluate(ASK.replace("WORDS", json.dumps(words)))
         text, mine = page.reply(words)
         assert (theirs, numbers) == (json.loads(text), [*mine]), words
@@ -134,7 +143,8 @@ def test_an_op_is_chosen_by_keys_and_explained(desk: Tab) -> None:
     )
     desk.evaluate("document.querySelector('.timeline details').open = true")
     desk.until("document.querySelector('.timeline details table') !== null")
-    assert desk.evaluate("document.querySelectorAll('.timeline tbody tr').length") == 2 * 2 * 2 + 2
+    ops = desk.evaluate("document.querySelector('.timeline table').tBodies[0].rows.length")
+    assert ops == 2 * 2 * 2 + 2
 
 
 def test_ticks_play_one_after_the_other(desk: Tab) -> None:
@@ -143,16 +153,42 @@ def test_ticks_play_one_after_the_other(desk: Tab) -> None:
     assert seen[:5] == [0, 1, 2, 4, 6]
 
 
-def test_pasted_python_of_a_link_waits_for_run(browser: Browser, home: str, desk: Tab) -> None:
+def test_pasted_text_is_checked_as_it_is_typed_and_python_runs_after_a_press(desk: Tab) -> None:
+    show(desk, "schedule=pasted")
+    desk.type("[name=pasted]", "0F0,0B0\n1B0,1F0")
+    desk.until("byId('error').textContent.includes('1B0 (row 2, column 1): 1B0 comes before its forward')")
+    desk.evaluate("byId('form').elements.pasted.value = ''")
+    desk.type("[name=pasted]", "0F0,0B0\n1F0,1B0")
+    desk.until("byId('error').hidden && byId('title').textContent === 'pasted, 2 ranks, 1 microbatches'")
     passes = "(kind, place.stage, n) for kind in 'FB' for n in range(microbatches)"
-    text = f"def order(place, microbatches):\n  yield from ({passes})"
-    show(desk, "schedule=pasted", f"pasted={text}")
-    assert "press of Run" in desk.evaluate("byId('error').textContent")
+    desk.evaluate("byId('form').elements.pasted.value = ''")
+    desk.type("[name=pasted]", f"def order(place, microbatches):\n  yield from ({passes})")
+    desk.until("byId('error').textContent.includes('press of Run')")
     desk.click("#error button")
-    desk.until("byId('error').hidden && document.body.dataset.done === String(asked)")
-    assert desk.evaluate("byId('words').textContent").startswith("pasted takes 33;")
-    show(desk, "schedule=pasted", "pasted=0F0,0B0\n1B0,1F0")
-    assert "1B0 (row 2, column 1): 1B0 comes before its forward" in desk.evaluate("byId('error').textContent")
+    desk.until("byId('error').hidden && byId('words').textContent.startsWith('pasted takes 33;')")
+
+
+def test_pasted_python_reaches_no_other_origin(desk: Tab) -> None:
+    """The policy of the page holds in its worker: the socket of another port sees no connection."""
+    before = len(desk.browser.events)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(1.0)
+        address = f"http://127.0.0.1:{other.getsockname()[1]}/"
+        text = f"import js\ndef order(place, microbatches):\n  pass\njs.fetch('{address}')"
+        desk.evaluate(f"words = {json.dumps(['schedule=pasted', f'pasted={text}'])}; ask(true)")
+        desk.until("document.body.dataset.answered === String(asked)")
+        with pytest.raises(TimeoutError):
+            other.accept()
+    del desk.browser.events[before:]  # the refusal is logged
+
+
+def test_a_word_that_no_field_has_is_forgotten_after_an_edit(desk: Tab) -> None:
+    for wrong in ("rank=8", "view=foo"):
+        desk.evaluate(f"words = {json.dumps([wrong])}; ask()")
+        desk.until("document.body.dataset.answered === String(asked) && !byId('error').hidden")
+        desk.evaluate("byId('form').elements.ranks.value = ''")
+        desk.type("[name=ranks]", "6")
+        desk.until("byId('error').hidden && byId('title').textContent.startsWith('one_f_one_b, 6 ranks')")
 
 
 def test_a_saved_view_loads(desk: Tab) -> None:

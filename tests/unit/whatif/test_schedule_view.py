@@ -17,7 +17,6 @@ from suite.schedule.check import check, op_costs
 from suite.schedule.torch_csv import write
 from suite.simulate.schedule_comparison import CostSetting, ScheduleComparison
 from suite.simulate.schedule_run import ScheduleRun
-from suite.whatif import pasted
 from suite.whatif.export import catalogue
 from suite.whatif.page import Page
 from suite.whatif.schedule_view import runs, sized
@@ -173,17 +172,12 @@ def test_pasted_python_runs_only_where_its_definitions_are_given(page: Page) -> 
     words = ["schedule=pasted", f"pasted={GPIPE}", "ranks=3"]
     with pytest.raises(InvalidRequest, match="press of Run"):
         page.answer(words)
-    names = pasted.globals_of_code()
-    exec(compile(GPIPE, pasted.NAME, "exec"), names)
-    page.define(names)
+    assert json.loads(page.reply(words, run=True)[0])["error"] == ""
     expected = run(page, "schedule=gpipe", "ranks=3")
     assert [span[2:] for span in run(page, *words).spans] == [span[2:] for span in expected.spans]
 
 
 def test_an_error_of_pasted_python_names_its_line(page: Page) -> None:
     text = "def program(place, interval):\n    yield (Op(place.stage, Kind.FORWARD, 0),)\n    yield nothing\n"
-    names = pasted.globals_of_code()
-    exec(compile(text, pasted.NAME, "exec"), names)
-    page.define(names)
-    answer = json.loads(page.reply(["schedule=pasted", f"pasted={text}"])[0])
+    answer = json.loads(page.reply(["schedule=pasted", f"pasted={text}"], run=True)[0])
     assert answer["error"] == "NameError: name 'nothing' is not defined (line 3 of the pasted text)"
