@@ -45,31 +45,27 @@ OF_RUN |= {"sequence": "model.shape.sequence", "sparsity": "pruning.sparsity"}
 
 def keys(catalogue: Catalogue) -> tuple[Key, ...]:
     """Keys of the view."""
-    schedules = [name for name, one in catalogue["schedules"].items() if one["update_interval"] is None]
-
-    def choice(name: str, default: str, text: str, choices: Iterable[str], group: str = "", rare: bool = False) -> Key:
-        return Key(name, "choice", default, text, 0, 0, tuple(choices), group, optional=not default, rare=rare)
-
-    def whole(name: str, default: str, text: str, most: float = MOST) -> Key:
-        return Key(name, "whole", default, text, 1, most, optional=not default)
-
+    models, machines, systems, efficiencies = (
+        tuple(catalogue[group]) for group in ("models", "machines", "systems", "efficiencies")
+    )
+    schedules = tuple(name for name, one in catalogue["schedules"].items() if one["update_interval"] is None)
     return (
-        choice("model", "llama3_8b", "Language model", catalogue["models"], "models"),
-        choice("machine", "h100", "Data sheet of the machine", catalogue["machines"], "machines"),
-        whole("devices", "64", "Devices of the cluster"),
-        whole("batch", "", "Sequences per step; empty: about four million tokens", 1e6),
-        whole("sequence", "", "Tokens per sequence; empty: those of the model", 1e6),
-        choice("generation", "compiled", "Software generation of a current stack", generations()),
-        choice("system", "", "System of the papers; empty: a current stack", catalogue["systems"]),
-        Key("sparsity", "number", "0.9", "Pruned share of the weights of a system that prunes", 0, 1),
-        choice("efficiency", "usual", "Efficiency of a system of the papers", catalogue["efficiencies"]),
-        choice("layout", "search", "Whether the fastest layout is searched, or given", ("search", "given")),
-        whole("tensor", "1", "Tensor-parallel ranks of a given layout"),
-        whole("pipeline", "1", "Pipeline ranks of a given layout"),
-        whole("microbatch", "1", "Sequences per microbatch of a given layout"),
-        choice("schedule", "one_f_one_b", "Schedule of a given layout, and of system=pipeline", schedules, "schedules"),
-        choice("recompute", "none", "Activations that a given layout computes again", RECOMPUTE, rare=True),
-        choice("sharding", "optimizer", "States that replicas of a given layout shard", SHARDING, rare=True),
+        Key("model", "choice", "llama3_8b", "Language model", models, "models"),
+        Key("machine", "choice", "h100", "Data sheet of the machine", machines, "machines"),
+        Key("devices", "whole", "64", "Devices of the cluster", least=1, most=MOST),
+        Key("batch", "whole", "", "Sequences per step; empty: about four million tokens", least=1),
+        Key("sequence", "whole", "", "Tokens per sequence; empty: those of the model", least=1),
+        Key("generation", "choice", "compiled", "Software generation of a current stack", tuple(generations())),
+        Key("system", "choice", "", "System of the papers; empty: a current stack", systems),
+        Key("sparsity", "number", "0.9", "Pruned share of the weights of a system that prunes", most=1),
+        Key("efficiency", "choice", "usual", "Efficiency of a system of the papers", efficiencies),
+        Key("layout", "choice", "search", "Whether the fastest layout is searched, or given", ("search", "given")),
+        Key("tensor", "whole", "1", "Tensor-parallel ranks of a given layout", least=1, most=MOST),
+        Key("pipeline", "whole", "1", "Pipeline ranks of a given layout", least=1, most=MOST),
+        Key("microbatch", "whole", "1", "Sequences per microbatch of a given layout", least=1, most=MOST),
+        Key("schedule", "choice", "one_f_one_b", "Schedule of a given layout", schedules, "schedules"),
+        Key("recompute", "choice", "none", "Activations that a given layout computes again", RECOMPUTE, rare=True),
+        Key("sharding", "choice", "optimizer", "States that replicas of a given layout shard", SHARDING, rare=True),
     )
 
 

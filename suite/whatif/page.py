@@ -10,7 +10,7 @@ import json
 import traceback
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import ModuleType
 
 from suite.core.errors import InvalidRequest, SuiteError, UnknownName
@@ -117,18 +117,8 @@ class Page:
 
     def _fields(self, key: Key, values: Mapping[str, str]) -> Iterator[Mapping[str, Json]]:
         """A key as a field, followed by the arguments of its choice."""
-        value = values.get(key.name, key.default)
-        yield {
-            "name": key.name,
-            "kind": key.kind,
-            "value": value,
-            "default": key.default,
-            "help": key.help,
-            "choices": [*([""] if key.optional else []), *key.choices],
-            "least": key.least,
-            "most": key.most if key.most < float("inf") else None,
-            "rare": key.rare,
-        }
+        value, nothing = values.get(key.name, key.default), [""] if key.optional else []
+        yield {**asdict(key), "value": value, "choices": [*nothing, *key.choices]}
         own = arguments(self.catalogue, key.group, value) if key.group else {}
         for name, default in own.items():
             full, text = f"{key.name}.{name}", format_typed(default)

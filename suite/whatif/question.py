@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 
 from suite.core.errors import InvalidRequest, UnknownName
@@ -24,10 +24,9 @@ class Key:
         kind: whole (a whole number), number, choice (one of `choices`) or text.
         default: Value without a word.
         help: One sentence for the page and for the help of the command.
-        least, most: Bounds of a number.
         choices: Legal values of a choice.
         group: Group of the catalogue that holds the choices, whose arguments `name.argument=value` sets; empty: none.
-        optional: Whether an empty value is legal.
+        least, most: Bounds of a number.
         rare: Whether the page folds the key away.
     """
 
@@ -35,12 +34,16 @@ class Key:
     kind: Literal["whole", "number", "choice", "text"]
     default: str
     help: str
-    least: float = 0
-    most: float = inf
     choices: tuple[str, ...] = ()
     group: str = ""
-    optional: bool = False
+    least: float = 0
+    most: float = 1e6
     rare: bool = False
+
+    @property
+    def optional(self) -> bool:
+        """Whether an empty value is legal."""
+        return not self.default
 
     def check(self, text: str) -> None:
         """Raise InvalidRequest for an illegal value, and UnknownName for an unknown choice."""
@@ -51,8 +54,7 @@ class Key:
         whole = self.kind == "whole"
         number = _number(text) if not whole or text.isdecimal() else None
         if number is None or not self.least <= number <= self.most:
-            bounds = f"from {self.least:g}" + (f" to {self.most:g}" if isfinite(self.most) else "")
-            rule = f"a {'whole ' if whole else ''}number {bounds}"
+            rule = f"a {'whole ' if whole else ''}number from {self.least:g} to {self.most:g}"
             raise InvalidRequest(self.name, text, rule=rule, legal=f"{self.name}={self.default or f'{self.least:g}'}")
 
 
