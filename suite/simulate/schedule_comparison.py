@@ -169,7 +169,7 @@ class ScheduleComparison:
         passes = [span for span in run.spans if span.category != STEP]
         self.ops += len(passes)
         self.simulations += 1
-        return max(span.end for span in passes), run.stage_time, max(run.held)
+        return max(span.end for span in passes), run.stage_time, max(run.peak_activations)
 
     def _answer(self, result: OrderTimes, held: Sequence[float], place: Place, microbatches: int) -> ScheduleResult:
         ideal = [microbatches * setting.work for setting in self.settings]

@@ -92,7 +92,7 @@ class ScheduleRun:
         return 3 * self.interval.microbatches * self.place.stages * (self.grid.data if self.times.jitter else 1)
 
     @cached_property
-    def found(self) -> Simulation:
+    def simulation(self) -> Simulation:
         """The simulated interval. Raises InvalidRequest for what cannot run, IllegalSchedule for a broken law."""
         times, every = self.times, self.interval.update_interval
         check_policy(self.policy, self.schedule)
@@ -115,7 +115,7 @@ class ScheduleRun:
     @cached_property
     def spans(self) -> list[Span]:
         """Passes and updates of all simulated ranks, in order of start."""
-        return [span for span in self.found.trace if span.category in _OPS]
+        return [span for span in self.simulation.trace if span.category in _OPS]
 
     @cached_property
     def rows(self) -> list[list[Span]]:
@@ -136,7 +136,7 @@ class ScheduleRun:
     def idle(self) -> float:
         """Idle share of the ranks' time."""
         busy = fsum(span.end - span.start for span in self.spans)
-        return 1 - busy / (len(self.rows) * self.found.makespan)
+        return 1 - busy / (len(self.rows) * self.simulation.makespan)
 
     @property
     def stage_time(self) -> float:
@@ -144,10 +144,10 @@ class ScheduleRun:
         return max(passes[-1].end - passes[0].start for passes in map(_passes, self.rows))
 
     @cached_property
-    def held(self) -> list[float]:
+    def peak_activations(self) -> list[float]:
         """Most activations of each pipeline rank, in those of a rank's share of a microbatch."""
         owed = self.times.owed
-        return [max(started + owed * late for started, late in front) / self.chunks for front in self.found.fronts]
+        return [max(started + owed * late for started, late in front) / self.chunks for front in self.simulation.fronts]
 
     @property
     def messages(self) -> int:

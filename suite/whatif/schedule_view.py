@@ -76,7 +76,7 @@ def timeline(run: ScheduleRun) -> OpTimeline:
     }
     return OpTimeline(
         run.name,
-        run.found.makespan,
+        run.simulation.makespan,
         _KINDS,
         [(f"replica {rank // inter} " if several else "") + f"{title} {rank % inter}" for rank in range(len(run.rows))],
         {name: array("d", values) for name, values in columns.items()},
@@ -155,43 +155,43 @@ def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:
 
 
 def _quantities(run: ScheduleRun) -> Mapping[str, float | None]:
-    every, steps = run.interval.update_interval, len(run.found.steps[0])
+    every, steps = run.interval.update_interval, len(run.simulation.steps[0])
     steady = every is not None and steps >= 4 and run.interval.microbatches % every == 0
     return {
-        "makespan": run.found.makespan,
-        "makespan over the ideal": run.found.makespan / run.ideal,
+        "makespan": run.simulation.makespan,
+        "makespan over the ideal": run.simulation.makespan / run.ideal,
         "idle share of the ranks, %": 100 * run.idle,
         "longest time from the first to the last pass of a rank": run.stage_time,
-        "activations of the fullest rank": max(run.held),
+        "activations of the fullest rank": max(run.peak_activations),
         "messages between ranks per microbatch": run.messages,
         "ops on the critical path": len(run.critical),
-        "time per update of a full pipeline": run.found.period if steady else None,
+        "time per update of a full pipeline": run.simulation.period if steady else None,
         "weight versions on the fullest stage": max((each.peak for each in run.versions), default=1),
         "weight versions on stage 0": run.versions[0].peak if run.versions else None,
     }
 
 
 def _sentence(run: ScheduleRun, cap: str) -> str:
-    held = max(run.held)
-    over = "" if _fits(run, cap) else f", more than cap={cap}"
+    most = max(run.peak_activations)
+    rank, over = run.peak_activations.index(most), "" if _fits(run, cap) else f", more than cap={cap}"
     return (
-        f"{run.name} takes {run.found.makespan:g}; the work of a rank takes {run.ideal:g}, and ranks are idle for "
-        f"{100 * run.idle:.1f} % of the time. Rank {run.held.index(held)} holds most activations: {held:.3g}{over}."
+        f"{run.name} takes {run.simulation.makespan:g}; the work of a rank takes {run.ideal:g}, and ranks are idle for "
+        f"{100 * run.idle:.1f} % of the time. The fullest rank, {rank}, holds {most:.3g} activations{over}."
     )
 
 
 def _fits(run: ScheduleRun, cap: str) -> bool:
-    return not cap or max(run.held) <= float(cap) + 1e-9
+    return not cap or max(run.peak_activations) <= float(cap) + 1e-9
 
 
 def _difference(one: ScheduleRun, other: ScheduleRun) -> str:
-    share = one.found.makespan / other.found.makespan - 1
+    share = one.simulation.makespan / other.simulation.makespan - 1
     time = f"{one.name} is {100 * abs(share):.1f} % {'slower' if share > 0 else 'faster'} than {other.name}"
     if abs(share) < 5e-4:
         time = f"{one.name} and {other.name} take equal time"
     held, sent = (
         f"{abs(mine - yours):.3g} {'more' if mine > yours else 'fewer'}" if mine != yours else "equally many"
-        for mine, yours in ((max(one.held), max(other.held)), (one.messages, other.messages))
+        for mine, yours in ((max(one.peak_activations), max(other.peak_activations)), (one.messages, other.messages))
     )
     return (
         f"{time}. The fullest rank of {one.name} holds {held} activations, and its ranks send {sent} messages per "
@@ -221,7 +221,7 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
             try:
                 own = (key for key in ("schedule", "versus") if question.text(key) == name)
                 run = _run(question, catalogue, name, next(own, ""))
-                _ = run.found
+                _ = run.simulation
                 found.append(run)
             except SuiteError as error:
                 refused.append(f"{name}: {headline(str(error))}")
@@ -229,10 +229,13 @@ def more(question: ViewQuestion, catalogue: Catalogue) -> Iterator[AnswerPart]:
 
 
 def _league(found: Sequence[ScheduleRun], refused: Sequence[str], cap: str) -> AnswerTable:
-    ordered = sorted(found, key=lambda run: (not _fits(run, cap), run.found.makespan, max(run.held), run.name))
+    ordered = sorted(
+        found, key=lambda run: (not _fits(run, cap), run.simulation.makespan, max(run.peak_activations), run.name)
+    )
     columns = ["schedule", "makespan", "idle share, %", "activations", "messages per microbatch", "fits cap"]
     rows: list[list[str | float | bool]] = [
-        [run.name, run.found.makespan, 100 * run.idle, max(run.held), run.messages, _fits(run, cap)] for run in ordered
+        [run.name, run.simulation.makespan, 100 * run.idle, max(run.peak_activations), run.messages, _fits(run, cap)]
+        for run in ordered
     ]
     most = None if cap else len(columns) - 1
     last = ["Schedules that hold more than cap come last."] if cap else []
@@ -255,7 +258,7 @@ def _swept(question: ViewQuestion, catalogue: Catalogue, key: str) -> Iterator[A
             for each in filter(question.text, ("schedule", "versus")):
                 with suppress(SuiteError):  # a schedule may refuse a number of microbatches or ranks
                     run = _run(changed, catalogue, question.text(each), each)
-                    draws.setdefault(run.name, []).append(run.found.makespan / run.ideal)
+                    draws.setdefault(run.name, []).append(run.simulation.makespan / run.ideal)
         for name, drawn in draws.items():
             curves.setdefault(name, {})[point] = median(drawn)
         if not curves:

@@ -67,7 +67,9 @@ def test_makespan_memory_and_messages_are_those_of_the_comparison(page: Page) ->
         answer = comparison.answer(name, ranks, 12)
         assert answer is not None
         expected = (answer.makespan[0], answer.held[0], answer.messages)
-        assert (found.found.makespan / found.ideal, max(found.held), found.messages) == pytest.approx(expected)
+        assert (found.simulation.makespan / found.ideal, max(found.peak_activations), found.messages) == pytest.approx(
+            expected
+        )
         assert max(each.peak for each in found.memory) == pytest.approx(answer.held[0])
 
 
@@ -92,7 +94,7 @@ def test_each_op_of_the_critical_path_starts_when_the_one_before_it_allows(page:
     ]
     found = run(page, f"schedule={name}", *words)
     chain = [found.spans[index] for index in found.critical]
-    assert (chain[0].start, chain[-1].end) == (0, found.found.makespan)
+    assert (chain[0].start, chain[-1].end) == (0, found.simulation.makespan)
     for one, other in pairwise(chain):
         sent = one.rank != other.rank and str(other.op)[1] != "U"
         assert other.start == pytest.approx(one.end + (0.3 if sent else 0))
