@@ -36,7 +36,7 @@ def test_sections_link_to_their_points(tmp_path) -> None:
     found = pages(tmp_path)
     for page, words in (("experiment-demo.html", RUN), ("paper-axonn.html", CLAIM)):
         assert f'href="whatif/index.html#{words.replace(" ", "&amp;")}"' in found[page]
-        assert f"<code>suite whatif {words}</code>" in found[page]
+        assert f"<code>suite whatif --serve {words}</code>" in found[page]
 
 
 @pytest.mark.parametrize(
