@@ -158,14 +158,15 @@ class ScheduleRun:
     def memory(self) -> list[TimeSteps]:
         """Activations that each simulated rank holds over time, as steps."""
         owed, steps = self.times.owed, list[TimeSteps]()
-        change = {Kind.FORWARD: 1.0, Kind.BACKWARD: -1.0, Kind.INPUT: owed - 1, Kind.WEIGHT: -owed}
+        forward = Kind.FORWARD
+        change = {forward: 1.0, Kind.BACKWARD: -1.0, Kind.INPUT: owed - 1, Kind.WEIGHT: -owed}
         for row in self.rows:
             times, values, now = [0.0], [0.0], 0.0
-            for span in row:
-                assert span.op is not None
-                if span.op.kind in change:
-                    now += change[span.op.kind]
-                    times.append(span.start if span.op.kind is Kind.FORWARD else span.end)
+            for _, _, start, end, op, _ in row:
+                assert op is not None
+                if (kind := op[1]) in change:
+                    now += change[kind]
+                    times.append(start if kind is forward else end)
                     values.append(now / self.chunks)
             steps.append(TimeSteps(array("d", times), array("d", values), max(values)))
         return steps
@@ -190,11 +191,11 @@ class ScheduleRun:
     @cached_property
     def makers(self) -> dict[tuple[int, object], int]:
         """Index in `spans` of the op that sends each message, by replica and message."""
-        inter = self.grid.inter
+        inter, split, weight = self.grid.inter, Kind.INPUT, Kind.WEIGHT
         return {
-            (span.rank // inter, message_of(span.op)): index
-            for index, span in enumerate(self.spans)
-            if span.op is not None and span.op.kind is not Kind.WEIGHT
+            (rank // inter, message_of(op) if op[1] is split else op): index
+            for index, (rank, _, _, _, op, _) in enumerate(self.spans)
+            if op is not None and op[1] is not weight
         }
 
     @cached_property

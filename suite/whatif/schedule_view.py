@@ -60,16 +60,18 @@ def keys(catalogue: Catalogue) -> tuple[Key, ...]:
 
 def timeline(run: ScheduleRun) -> OpTimeline:
     """Ops as columns of numbers, memory and versions over time, and the critical path."""
-    ops = [(span.rank, *span.op, span.start, span.end) for span in run.spans if span.op is not None]
-    row, stage, kind, index, start, end = zip(*ops, strict=True)
+    row, _, start, end, ops, _ = zip(*run.spans, strict=True)
+    stage, kind, index = zip(*ops, strict=True)
     inter, several = run.grid.inter, len(run.rows) > run.grid.inter
     title = "stage" if run.place.stages == inter else "rank"
+    codes = {kind: code for code, kind in enumerate(_KINDS)}
+    chunks = [run.place.chunk_of(each) for each in range(run.place.stages)]
     columns = {
         "row": row,
         "stage": stage,
-        "kind": map(_KINDS.index, kind),
+        "kind": map(codes.__getitem__, kind),
         "index": index,
-        "chunk": map(run.place.chunk_of, stage),
+        "chunk": map(chunks.__getitem__, stage),
         "start": start,
         "end": end,
         "critical": run.critical,
