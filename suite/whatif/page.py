@@ -100,7 +100,7 @@ class Page:
         """The further parts as JSON."""
         try:
             yield from map(as_json, self.more([*words]))
-        except BaseException as error:
+        except Exception as error:
             yield as_json(AnswerPart("refused", words=[message(error)]))
         gc.collect()
 

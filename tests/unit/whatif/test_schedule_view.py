@@ -159,6 +159,12 @@ def test_words_of_an_answer_make_the_same_answer(page: Page) -> None:
     assert page.answer(words).command == "suite whatif schedule=interleaved schedule.chunks=3 link=0.2"
 
 
+def test_parts_of_an_answer_end_when_a_newer_question_closes_them(page: Page) -> None:
+    parts = page.parts(["schedule=zbv"])
+    assert json.loads(next(parts))["slot"] == "all"
+    parts.close()
+
+
 def test_a_pasted_file_is_checked_and_drawn_with_its_own_size(page: Page) -> None:
     shown = run(page, "schedule=zbv", "ranks=3", "microbatches=6")
     timeline = check(shown.schedule, 3, FlushInterval(0, 6, None, 0))
