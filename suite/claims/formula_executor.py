@@ -8,7 +8,7 @@ from typing import TypedDict
 from suite.claims import load
 from suite.claims.answer import Papers, answers_of_figure, metrics_of
 from suite.config.run import RunConfig
-from suite.core.errors import UnknownName
+from suite.core.errors import UnknownName, refuse
 from suite.core.protocols import ExecutorResult
 from suite.core.record import Source
 from suite.workload import Transformer
@@ -23,6 +23,9 @@ class ModelGroup(TypedDict):
 
 
 def shapes_of(models: Mapping[str, ModelGroup]) -> dict[str, Transformer]:
+    """Shape of each model. Raises InvalidRequest for a model without one."""
+    for name, model in models.items():
+        refuse([("shape" not in model, f"executor.models.{name}.shape is missing", "every model has a shape")])
     return {str(name): model["shape"] for name, model in models.items()}
 
 

@@ -14,6 +14,7 @@ from suite.core.op import Kind, Op
 from suite.core.protocols import World
 from suite.engine.system import EngineSystem
 from suite.runner.estimate import budgets
+from suite.schedule.check import memory_fronts
 from suite.schedule.placement import homes_of, is_plain
 from suite.schedule.torch_csv import ListedSchedule
 
@@ -26,7 +27,7 @@ class MemoryCounts(TypedDict):
     Attributes:
         peak: Bytes at the peak, by kind.
         allocated: Bytes of model states, by kind.
-        in_flight: Largest number of passes in flight.
+        in_flight: Largest number of passes in flight in the last batch.
         order: Passes of the last batch in the order in which they ran, counted from microbatch 0.
     """
 
@@ -47,7 +48,7 @@ def count_memory(world: World, config: RunConfig, system_class: type[EngineSyste
     counts: MemoryCounts = {
         "peak": peak,
         "allocated": system.engine.state.model_states.allocated(),
-        "in_flight": system.engine.state.peak_in_flight,
+        "in_flight": max(map(sum, memory_fronts(passes))),
         "order": [str(op._replace(index=op.index - first)) for op in passes],
     }
     system.close()

@@ -90,7 +90,7 @@ def configs(ranks: int) -> list[list[str]]:
             *([*RECURRENT, *row.split()] for row in OF_TEXTS),
         ]
     if ranks == 4:
-        return [["grid.inter=4"], ["system=pipeline", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
+        return [["system=gpipe", "grid.inter=4"], ["system=pipeline", "grid.inter=4"], ["grid.inter=2", "grid.data=2"]]
     rows = [
         [*overrides, "grid.inter=2", *ASYNCHRONOUS.get(name, ())]
         for name, overrides in every_system().items()

@@ -112,7 +112,8 @@ const input = (field) => {
 const fill = ({ views, view, fields }) => {
   const now = JSON.stringify([view, shapeOf(fields)]);
   const form = byId("form");
-  if (now !== shape) {
+  const anew = now !== shape;
+  if (anew) {
     const focused = document.activeElement?.name;
     const tabs = make("fieldset", {}, ...views.map((name) => make("label", {}, make("input", {
       type: "radio", name: "view", value: name, checked: name === view,
@@ -133,7 +134,7 @@ const fill = ({ views, view, fields }) => {
   }
   for (const field of fields) {
     const box = form.elements[field.name];
-    if (box !== document.activeElement) box.value = field.value;
+    if (anew || box !== document.activeElement) box.value = field.value;
     if (field.name === "pasted") box.closest("label").hidden = ![valueOf("schedule"), valueOf("versus")].includes("pasted");
   }
 };

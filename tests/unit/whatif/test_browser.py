@@ -117,6 +117,7 @@ def test_numbers_equal_those_of_the_command_line_op_for_op(desk: Tab) -> None:
 def test_a_change_in_the_form_redraws_and_a_link_holds_the_state(browser: Browser, home: str, desk: Tab) -> None:
     show(desk, "schedule=zb_h1", "ranks=4")
     desk.choose("[name=schedule]", "zbv")
+    desk.until("document.body.dataset.answered === String(asked)")
     desk.evaluate("byId('form').elements.link.value = ''")
     desk.type("[name=link]", "0.5")
     desk.until("location.hash.includes('link=0.5')")
@@ -174,7 +175,8 @@ def test_pasted_python_reaches_no_other_origin(desk: Tab) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         other.settimeout(1.0)
         address = f"http://127.0.0.1:{other.getsockname()[1]}/"
-        text = f"import js\ndef order(place, microbatches):\n  pass\njs.fetch('{address}')"
+        request = f"request = js.XMLHttpRequest.new()\nrequest.open('GET', '{address}', False)\nrequest.send()"
+        text = f"import js\n{request}\ndef order(place, microbatches):\n  pass"
         desk.evaluate(f"words = {json.dumps(['schedule=pasted', f'pasted={text}'])}; ask(true)")
         desk.until("document.body.dataset.answered === String(asked)")
         with pytest.raises(TimeoutError):
