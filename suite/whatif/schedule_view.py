@@ -176,9 +176,10 @@ def _quantities(run: ScheduleRun) -> Mapping[str, float | None]:
 def _sentence(run: ScheduleRun, cap: str) -> str:
     most = max(run.peak_activations)
     rank, over = run.peak_activations.index(most), "" if _fits(run, cap) else f", more than cap={cap}"
+    legal = "It keeps every law of order. " if run.checked else ""
     return (
         f"{run.name} takes {run.simulation.makespan:g}; the work of a rank takes {run.ideal:g}, and ranks are idle for "
-        f"{100 * run.idle:.1f} % of the time. The fullest rank, {rank}, holds {most:.3g} activations{over}."
+        f"{100 * run.idle:.3g} % of the time. {legal}The fullest rank, {rank}, holds {most:.3g} activations{over}."
     )
 
 
@@ -188,8 +189,8 @@ def _fits(run: ScheduleRun, cap: str) -> bool:
 
 def _difference(one: ScheduleRun, other: ScheduleRun) -> str:
     share = one.simulation.makespan / other.simulation.makespan - 1
-    time = f"{one.name} is {100 * abs(share):.1f} % {'slower' if share > 0 else 'faster'} than {other.name}"
-    if abs(share) < 5e-4:
+    time = f"{one.name} is {100 * abs(share):.3g} % {'slower' if share > 0 else 'faster'} than {other.name}"
+    if not share:
         time = f"{one.name} and {other.name} take equal time"
     held, sent = (
         f"{abs(mine - yours):.3g} {'more' if mine > yours else 'fewer'}" if mine != yours else "equally many"
