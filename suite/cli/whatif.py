@@ -49,7 +49,7 @@ def main(arguments: Arguments) -> int:
 def _serve(arguments: Arguments, words: Sequence[str]) -> int:
     from suite.cli.plan import whole
     from suite.core.files import check_folder
-    from suite.whatif.site import FOLDER, server, write_site
+    from suite.whatif.site import server, write_site
 
     page = write_site(check_folder(arguments.reports, "reports"))
     if arguments.write:
@@ -57,7 +57,9 @@ def _serve(arguments: Arguments, words: Sequence[str]) -> int:
         return Exit.OK
     with server(page.parent.parent, whole(arguments, "port", PORT)) as running:
         fragment = urlencode([(word.partition("=")[0], value_of(word)) for word in words])
-        print(f"http://127.0.0.1:{running.server_port}/{FOLDER}/{'#' + fragment if words else ''}", flush=True)
+        print(
+            f"http://127.0.0.1:{running.server_port}/{page.parent.name}/{'#' + fragment if words else ''}", flush=True
+        )
         print("Press Ctrl-C to stop.", flush=True)
         running.serve_forever()
     return Exit.OK

@@ -183,11 +183,12 @@ def from_file(file: str) -> ListedSchedule:
 
     Raises InvalidRequest for a file that cannot be read, and IllegalSchedule as `check_schedule_file` does.
     """
-    return _checked(read_text(Path(file)), file)
+    return checked_schedule(read_text(Path(file)), file)
 
 
 @lru_cache(maxsize=4)  # a run builds its schedule several times
-def _checked(text: str, name: str) -> ListedSchedule:
+def checked_schedule(text: str, name: str) -> ListedSchedule:
+    """The schedule of the text of a file that keeps every law. Raises as `parse` and `check_schedule_file` do."""
     file = parse(text, name)
     check_schedule_file(file)
     return file.schedule

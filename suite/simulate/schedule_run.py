@@ -237,7 +237,7 @@ class ScheduleRun:
         return chain[::-1]
 
     def explain(self, index: int) -> str:
-        """What op number `index` needs, and what it waited for."""
+        """Sentences about op number `index`: its times, the message that it needs, and its wait."""
         span, previous, needed = self.spans[index], self.previous[index], self.needed(index)
         lines = [f"{span.op} on rank {span.rank}, from {span.start:g} to {span.end:g}."]
         free = self.spans[previous].end if previous is not None else 0.0

@@ -105,7 +105,7 @@ class Page:
         gc.collect()
 
     def explain(self, number: int, index: int) -> str:
-        """What op number `index` of timeline `number` needs and waits for."""
+        """Sentences about op number `index` of timeline `number`."""
         return "".join(each.explain(index) for place, each in enumerate(self.timelines) if place == number)
 
     def form(self, words: Iterable[str]) -> Mapping[str, Json]:

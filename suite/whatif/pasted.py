@@ -21,7 +21,7 @@ from suite.core.errors import InvalidRequest
 from suite.core.op import FlushInterval, Kind, Place, Program
 from suite.core.protocols import Schedule
 from suite.schedule.ordered import Ordered, Pass
-from suite.schedule.torch_csv import ScheduleFile, check_schedule_file, parse
+from suite.schedule.torch_csv import ListedSchedule, checked_schedule
 
 NAME = "pasted"
 Names = Mapping[str, Any]  # definitions of pasted Python, by name
@@ -40,20 +40,18 @@ def is_python(text: str) -> bool:
     return "def " in text
 
 
-def read_file(text: str) -> ScheduleFile:
-    """A schedule file that keeps every law. Raises InvalidRequest and IllegalSchedule with the cell at fault."""
-    file = parse(text.strip() + "\n", NAME)
-    check_schedule_file(file)
-    return file
+def listed(text: str) -> ListedSchedule:
+    """The schedule of a pasted file. Raises InvalidRequest and IllegalSchedule with the cell at fault."""
+    return checked_schedule(text.strip() + "\n", NAME)
 
 
 def schedule_of(text: str, names: Names | None) -> Schedule:
     """The schedule of a pasted text, whose definitions are `names` if it is Python that was run.
 
-    Raises InvalidRequest for Python that was not run or defines no schedule, and as `read_file`.
+    Raises InvalidRequest for Python that was not run or defines no schedule, and as `listed`.
     """
     if not is_python(text):
-        return read_file(text).schedule
+        return listed(text)
     if names is None:
         rule = "pasted Python runs in a browser, after a press of Run"
         raise InvalidRequest(NAME, "Python", rule, "a class of your own: suite draw schedule._target_=")

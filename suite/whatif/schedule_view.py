@@ -132,8 +132,8 @@ def sized(question: ViewQuestion) -> ViewQuestion:
     text = question.text("pasted")
     if pasted.NAME not in (question.text("schedule"), question.text("versus")) or pasted.is_python(text):
         return question
-    file = pasted.read_file(text)
-    return question.changed(ranks=len(file.rows), microbatches=file.schedule.microbatches)
+    schedule = pasted.listed(text)
+    return question.changed(ranks=len(schedule.orders), microbatches=schedule.microbatches)
 
 
 def answer(question: ViewQuestion, catalogue: Catalogue) -> AnswerPart:

@@ -19,10 +19,10 @@ from suite.core.errors import InvalidRequest, MissingDependency
 from suite.core.resources import PACKAGE, ROOT
 from suite.regression.committed import changed_settings
 from suite.report.files import write
+from suite.report.whatif_links import FOLDER, PAGE
 from suite.whatif.export import catalogue
 from suite.whatif.export_evidence import evidence
 
-FOLDER, PAGE = "whatif", "index.html"
 PYODIDE = "pyodide@314.0.7"  # as the Makefile installs it
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PACKAGES = ("core", "schedule", "weights", "memory", "workload", "simulate", "whatif")  # of suite, without numpy

@@ -40,11 +40,9 @@ const PATIENCE = 5000; // milliseconds without a word of the worker
 const SOON = 300; // milliseconds until a missing answer is announced
 let worker = null;
 let asked = 0;
-let sent = 0;
 let heard = 0;
 let busy = false;
 let announced = 0;
-const timing = { redraws: [], first: 0 }; // milliseconds, for measurements
 
 const launch = () => {
   // a worker from a blob obeys the page's own content security policy, one from a file would not
@@ -60,7 +58,7 @@ const ask = (run = false) => {
   if (!worker) return;
   if (busy && performance.now() - heard > PATIENCE) launch();
   asked += 1;
-  [sent, heard, busy] = [performance.now(), performance.now(), true];
+  [heard, busy] = [performance.now(), true];
   clearTimeout(announced);
   announced = setTimeout(() => { byId("busy").textContent = "Computing …"; }, SOON);
   worker.postMessage({ id: asked, kind: "answer", words, run });
@@ -536,8 +534,6 @@ const show = ({ form, answer, state, numbers, error = "", key = "" }) => {
     byId("tables").replaceChildren(...contents({ ...answer, title: "" }));
     byId("parts").replaceChildren();
   }
-  timing.redraws.push(performance.now() - sent);
-  timing.first ||= performance.now();
   document.body.dataset.answered = asked;
 };
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from suite.core.errors import MissingDependency
+from suite.report.whatif_links import FOLDER
 from suite.whatif.export import catalogue
 from suite.whatif.page import Page
-from suite.whatif.site import FOLDER, server, write_site
+from suite.whatif.site import server, write_site
 from tests.support.browser import Browser, Tab, started
 from tests.support.drawn import EXHAUSTIVE, generator
 from tests.support.tools import needs
